@@ -1,0 +1,405 @@
+/*
+ * The recording: the file that the preload library writes and everything else reads.
+ *
+ * A recording is one memory-mapped file per process. The writer changes it in place (MAP_SHARED), so at every instant
+ * the file says what the process holds: after SIGKILL it is as complete as after exit. docs/format.md tells the same
+ * story in prose.
+ *
+ * Shape
+ *   offset 0      struct vt_header, VT_HEADER_BYTES long. Its directory describes VT_SECTION_COUNT sections.
+ *   behind it     extents, page aligned, in the order in which they were needed.
+ * A section is a growing array of fixed-size records, kept in extents that double: extent e holds `first << e` records.
+ * So records never move, the writer needs no copy to grow, and record i is found with one count-leading-zeros
+ * (vt_record_offset). `count` is stored after the record that it adds, with release order.
+ *
+ * Identity
+ *   string id     offset of a struct vt_string in VT_STRINGS; 0 is "no string".
+ *   other ids     the index in the section plus one where 0 must mean "none" (stacks); a plain index elsewhere, which
+ *                 the field's comment says.
+ * Times are nanoseconds of CLOCK_MONOTONIC since header.start_mono_ns. Sizes are bytes. All integers are little endian.
+ *
+ * A reader trusts nothing: every offset, count, id and string length is checked against the size of the file.
+ * Versions: a new field takes reserved bytes, a new section the next number, and `minor` goes up; a reader skips
+ * sections that it does not know. Anything else raises `major`, and a reader refuses a major that it does not know.
+ */
+#ifndef VRAMTRACK_RECORDING_H
+#define VRAMTRACK_RECORDING_H
+
+#include <stdint.h>
+
+#define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
+#define VT_MAJOR 1
+#define VT_MINOR 0
+#define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
+#define VT_HEADER_BYTES 8192u
+#define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
+#define VT_MAX_EXTENTS 26
+#define VT_NONE UINT32_MAX              /* "no index" where an index field may be empty */
+
+enum vt_section {
+    VT_STRINGS,       /* bytes; see struct vt_string */
+    VT_MODULES,       /* struct vt_module: loaded objects, one per load */
+    VT_FRAMES,        /* struct vt_frame: the parent-linked stack tree */
+    VT_SITES,         /* struct vt_site */
+    VT_TOTALS,        /* struct vt_total: one per (level, kind, device) */
+    VT_SCOPES,        /* struct vt_scope: one per (level, class, device); owns the peak */
+    VT_TIMELINES,     /* struct vt_timeline: same index as its scope */
+    VT_LIVE,          /* struct vt_slot: live allocations; slots are reused */
+    VT_EVENTS,        /* struct vt_event: ring of the newest events; event s is at s % limit */
+    VT_MOMENTS,       /* struct vt_moment */
+    VT_MOMENT_TOTALS, /* struct vt_moment_total: ranges named by moments */
+    VT_MOMENT_SITES,  /* struct vt_moment_site: ranges named by moments */
+    VT_MOMENT_SLOTS,  /* struct vt_slot: ranges named by moments */
+    VT_FAILURES,      /* struct vt_failure */
+    VT_DEVICES,       /* struct vt_device: index = CUDA ordinal in this process */
+    VT_POOLS,         /* struct vt_pool: stream-ordered memory pools */
+    VT_THREADS,       /* struct vt_thread */
+    VT_STREAMS,       /* struct vt_stream */
+    VT_SECTION_COUNT
+};
+
+enum vt_level { VT_LEVEL_DRIVER, VT_LEVEL_TENSOR, VT_LEVEL_COUNT };
+
+/* The kinds of the report's schema. VT_KIND_NONE marks a free slot. */
+enum vt_kind {
+    VT_KIND_NONE,
+    VT_KIND_DEVICE,          /* cuMemAlloc, cuMemAllocPitch */
+    VT_KIND_PINNED,          /* page-locked host memory that CUDA allocated */
+    VT_KIND_REGISTERED,      /* the application's memory, page-locked by cuMemHostRegister */
+    VT_KIND_MANAGED,         /* cuMemAllocManaged: resides where it is used */
+    VT_KIND_ARRAY,           /* CUDA arrays and mipmapped arrays; address = handle */
+    VT_KIND_ASYNC,           /* stream-ordered, from a pool */
+    VT_KIND_VMM_PHYSICAL,    /* cuMemCreate; address = handle */
+    VT_KIND_VMM_MAPPED,      /* cuMemMap: address space with memory behind it; not memory of its own */
+    VT_KIND_VMM_RESERVED_VA, /* cuMemAddressReserve: address space only */
+    VT_KIND_GRAPH,           /* graph memory nodes, explicit or captured */
+    VT_KIND_IMPORTED,        /* IPC, external memory, shareable handles: somebody else's memory */
+    VT_KIND_COUNT
+};
+
+/* What a peak is taken over: kinds of one class add up to one quantity. */
+enum vt_class {
+    VT_CLASS_DEVICE,   /* device, array, async, vmm_physical, graph: occupies the card */
+    VT_CLASS_HOST,     /* pinned, registered: occupies host memory; device is -1 */
+    VT_CLASS_MANAGED,  /* managed */
+    VT_CLASS_ADDRESS,  /* vmm_mapped, vmm_reserved_va: address space */
+    VT_CLASS_IMPORTED, /* imported */
+    VT_CLASS_COUNT
+};
+
+struct vt_section_entry {
+    uint32_t record_bytes;
+    uint32_t first;                   /* records in extent 0, a power of two */
+    uint64_t count;                   /* records written; VT_EVENTS: events ever written (may exceed limit) */
+    uint64_t limit;                   /* most records that may exist at once */
+    uint64_t lost;                    /* records that found no room */
+    uint64_t extent[VT_MAX_EXTENTS];  /* file offsets; 0: not allocated */
+};
+
+enum vt_end { VT_END_RUNNING, VT_END_EXIT, VT_END_EXEC }; /* RUNNING in the file of a dead process: it was killed */
+
+/* Why the file is not the whole story; header.flags. */
+#define VT_FLAG_NO_SPACE 1u      /* extents from some point on exist in the process's memory only (disk full) */
+#define VT_FLAG_BOUND_REACHED 2u /* the size limit was reached: sections with lost > 0 are incomplete */
+#define VT_FLAG_STOPPED 4u       /* recording stopped after an internal failure; header.stop_reason says which */
+#define VT_FLAG_MISSED 8u        /* header.missed_events calls could not be recorded (signal handler, re-entry) */
+
+struct vt_header {
+    char magic[8];
+    uint16_t major, minor;
+    uint32_t endian;
+    uint32_t header_bytes;
+    uint32_t section_count;
+    uint64_t limit_bytes;   /* the file never grows beyond this */
+    uint64_t used_bytes;    /* end of the last extent */
+
+    int32_t pid;
+    int32_t rank, local_rank, world_size; /* -1: not set */
+    uint64_t start_unix_ns;               /* CLOCK_REALTIME at first CUDA use */
+    uint64_t start_mono_ns;               /* CLOCK_MONOTONIC at the same instant */
+    uint64_t process_start_ticks;         /* /proc/PID/stat field 22: tells a live process from a reused pid */
+    char host[64];
+    char program[64];
+    uint32_t exe;           /* string id: path of the executable */
+    uint32_t cmdline;       /* string id: arguments, each followed by a NUL */
+    uint32_t environment;   /* string id: allocator settings of the environment, NAME=VALUE each followed by a NUL */
+    uint32_t writer;        /* string id: version of the library that wrote this */
+
+    uint32_t flags;         /* VT_FLAG_* */
+    uint32_t stop_reason;   /* string id */
+    uint64_t missed_events;
+    uint64_t last_ns;       /* time of the newest event */
+    uint64_t end_ns;        /* time of the end; 0 while running */
+    uint32_t end;           /* enum vt_end */
+    int32_t exit_code;
+    uint32_t stack_depth;   /* frames kept per stack at most */
+    uint32_t unwinder;      /* string id: what took the native stacks, or why there are none */
+    uint32_t driver_version; /* cuDriverGetVersion: 13000 = 13.0; 0: unknown */
+    uint32_t driver;         /* string id: path of the object that provides the driver API */
+    uint32_t oom_count;      /* out-of-memory failures that were not recovered from */
+    uint32_t unused0;
+    uint8_t reserved[512];
+
+    struct vt_section_entry section[VT_SECTION_COUNT];
+};
+
+/* A string: 4 bytes of length, the bytes, a NUL. It never crosses an extent; ids are offsets, multiples of 4. */
+struct vt_string {
+    uint32_t length;
+    char text[];
+};
+
+struct vt_module {
+    uint64_t start, end;   /* address range of its PT_LOAD segments */
+    uint64_t bias;         /* address minus the file's virtual address: what symbols are looked up with */
+    uint32_t path;         /* string id */
+    uint8_t build_id_bytes;
+    uint8_t build_id[20];
+    uint8_t flags;         /* VT_MODULE_* */
+    uint16_t unused;
+    uint64_t seen_ns;      /* first use in a stack */
+};
+#define VT_MODULE_SELF 1u  /* this library */
+
+/* A node of the stack tree. Walking `parent` goes from the innermost frame outwards. Ids are index + 1. */
+struct vt_frame {
+    uint32_t parent;  /* 0: outermost */
+    uint32_t module;  /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address */
+    uint64_t where;   /* return address minus the module's bias (the caller's instruction ends there: look up where - 1) */
+};
+
+#define VT_HISTORY 16
+
+/*
+ * A site: all allocations of one (level, kind, device, api, stack).
+ * `at_peak_*` belong to the peak number `peak_epoch` of the site's scope; if the scope has seen a newer peak
+ * (scope.epoch != peak_epoch), nothing happened at this site since before it, and live_* are the values at the peak.
+ */
+struct vt_site {
+    uint32_t stack;        /* frame id; 0: no stack */
+    uint32_t python_stack; /* frame id of the Python stack; 0: none */
+    uint32_t api;          /* string id: entry point as the program called it */
+    uint8_t level, kind;
+    int16_t device;        /* -1: host or unknown */
+    uint32_t total, scope; /* indices */
+    uint64_t live_bytes, live_count;
+    uint64_t requested_bytes; /* of the live ones: asked for, before rounding */
+    uint64_t peak_bytes;      /* this site's own highest live_bytes */
+    uint64_t at_peak_bytes, at_peak_count, peak_epoch;
+    uint64_t alloc_calls, total_bytes;
+    uint64_t free_calls;      /* frees by a call that gave memory back */
+    uint64_t retired;         /* ended by a context teardown, without a free call */
+    uint64_t lifetime_ns;     /* sum over the freed ones */
+    uint64_t first_ns, last_ns;
+    uint64_t threads, streams; /* bit (index % 64) of each thread and stream that allocated here */
+    uint64_t history[VT_HISTORY]; /* live bytes at the end of each of history_count intervals of 1 << history_shift ns */
+    uint8_t history_shift, history_count;
+    uint8_t unused[6];
+};
+
+/* Exact figures of one (level, kind, device). */
+struct vt_total {
+    uint8_t level, kind;
+    int16_t device;
+    uint32_t scope;
+    uint64_t live_bytes, live_count, peak_bytes, requested_bytes;
+    uint64_t alloc_calls, free_calls, failed_allocs, failed_frees;
+    uint64_t total_bytes, retired;
+};
+
+/* A quantity that has a peak: all kinds of one class on one device at one level. */
+struct vt_scope {
+    uint8_t level, class_;
+    int16_t device;
+    uint32_t unused;
+    uint64_t live_bytes, peak_bytes;
+    uint64_t epoch;   /* number of peaks so far */
+    uint64_t peak_ns;
+};
+
+#define VT_BUCKETS 512
+
+/* Live bytes over the whole run: bucket b covers [b << shift, (b + 1) << shift) ns. When the run outgrows the buckets,
+ * neighbours are merged and shift goes up, so minima and maxima stay exact. A bucket without events has min > max. */
+struct vt_timeline {
+    uint32_t scope;
+    uint32_t shift;
+    uint32_t used;    /* buckets in use */
+    uint32_t unused;
+    struct { uint64_t min, max; } bucket[VT_BUCKETS];
+};
+
+/* A live allocation. kind == VT_KIND_NONE: the slot is free, and the other fields mean nothing. */
+struct vt_slot {
+    uint64_t address;   /* pointer or handle */
+    uint64_t bytes;     /* what it holds */
+    uint64_t requested; /* what was asked for */
+    uint64_t time_ns;
+    uint32_t site;      /* index */
+    uint16_t stream;    /* index + 1 in VT_STREAMS; 0: not stream-ordered */
+    uint8_t kind;
+    uint8_t flags;      /* VT_SLOT_* */
+};
+#define VT_SLOT_RELEASED 1u /* vmm_physical: no handle left, mappings keep it alive */
+#define VT_SLOT_RUNTIME 2u  /* seen in the runtime API only: a driver that the hooks do not reach */
+
+enum vt_event_type {
+    VT_EVENT_ALLOC = 1,
+    VT_EVENT_FREE,
+    VT_EVENT_RETIRE,        /* ended by a context teardown */
+    VT_EVENT_FAILED_ALLOC,
+    VT_EVENT_FAILED_FREE,
+    VT_EVENT_MOMENT,        /* address: index of the moment */
+    VT_EVENT_POOL_TRIM,
+    VT_EVENT_CONTEXT_END    /* a context was destroyed or reset; site: device */
+};
+
+struct vt_event {
+    uint64_t time_ns;
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t site;       /* of the allocation; VT_NONE: unknown */
+    uint32_t free_stack; /* frame id, 0: not taken */
+    uint16_t thread;     /* index, saturating */
+    uint16_t stream;     /* index + 1 */
+    uint8_t type;        /* enum vt_event_type */
+    uint8_t kind;
+    uint16_t unused;
+};
+
+enum vt_moment_kind { VT_MOMENT_OOM, VT_MOMENT_NAMED, VT_MOMENT_FINALIZE, VT_MOMENT_END };
+
+/* A consistent copy of totals and sites with something live (and slots, if they were few enough to copy). */
+struct vt_moment {
+    char name[32];           /* "oom-1", "end"; empty: withdrawn (the failure was recovered from) */
+    uint64_t time_ns;
+    uint32_t kind;           /* enum vt_moment_kind */
+    uint32_t failure;        /* index in VT_FAILURES; VT_NONE */
+    uint64_t first_total, totals;
+    uint64_t first_site, sites;
+    uint64_t first_slot, slots; /* slots == 0 although something is live: they were not copied */
+};
+
+struct vt_moment_total {
+    uint32_t total; /* index */
+    uint32_t unused;
+    uint64_t live_bytes, live_count, requested_bytes;
+};
+
+struct vt_moment_site {
+    uint32_t site; /* index */
+    uint32_t unused;
+    uint64_t live_bytes, live_count;
+};
+
+enum vt_failure_kind {
+    VT_FAILURE_PENDING,       /* an out-of-memory that nothing has resolved yet: read it as oom */
+    VT_FAILURE_OOM,
+    VT_FAILURE_RETRY,         /* the next attempt succeeded, or the caller was probing */
+    VT_FAILURE_FRAMEWORK_OOM,
+    VT_FAILURE_FAILED_ALLOC,  /* an allocation refused for another reason than memory */
+    VT_FAILURE_FAILED_FREE,   /* e.g. after a device reset */
+    VT_FAILURE_DOUBLE_FREE,
+    VT_FAILURE_INTERIOR_POINTER,
+    VT_FAILURE_UNKNOWN_POINTER,
+    VT_FAILURE_WRONG_API,
+    VT_FAILURE_KIND_COUNT
+};
+
+/* Failures with the same (kind, api, code, stacks, requested) are one record with a count. */
+struct vt_failure {
+    uint32_t kind;
+    uint32_t api;              /* string id */
+    int32_t code;              /* CUresult or cudaError_t: the same numbers for these */
+    int16_t device;
+    uint8_t memory_kind;       /* enum vt_kind that was asked for or freed; NONE: unknown */
+    uint8_t driver_visible;    /* a CUDA call failed (a framework may refuse without one) */
+    uint64_t count;            /* 0: withdrawn, to be passed over */
+    uint64_t requested_bytes;
+    uint64_t free_bytes, total_bytes;         /* cuMemGetInfo at the failure; total 0: not known */
+    uint64_t allocated_bytes, reserved_bytes; /* live tensor bytes, live driver bytes of the device at the failure */
+    uint64_t pointer;
+    uint64_t pointer_offset;   /* interior_pointer: distance from the start of the allocation */
+    uint32_t stack, python_stack;
+    uint32_t allocated_at, freed_at; /* frame ids; 0: not known */
+    uint64_t first_ns, last_ns;
+    uint32_t moment;           /* index of the snapshot taken; VT_NONE */
+    uint32_t thread;
+};
+
+struct vt_device {
+    int32_t ordinal;       /* -1: slot not filled */
+    int32_t unused;
+    char name[96];
+    uint8_t uuid[16];
+    uint64_t total_bytes;
+    uint64_t free_bytes;   /* as last seen by cuMemGetInfo, at free_ns */
+    uint64_t free_ns;
+    uint64_t context_bytes; /* free memory that the creation of contexts took; 0: not measured */
+};
+
+struct vt_pool {
+    uint64_t handle;
+    int32_t device;
+    uint32_t flags;             /* VT_POOL_* */
+    uint64_t release_threshold; /* as set by the program; 0: default */
+    uint64_t live_bytes, peak_bytes;
+    uint64_t trims;
+    uint64_t last_trim_ns;
+    uint64_t after_trim_peak;   /* highest live_bytes since the last trim: the most that it may still hold */
+};
+#define VT_POOL_DEFAULT 1u   /* the device's default pool, or what cuMemAllocAsync used without a pool named */
+#define VT_POOL_DESTROYED 2u
+#define VT_POOL_IMPORTED 4u
+
+struct vt_thread {
+    int32_t tid;
+    char name[20];
+    uint64_t first_ns;
+};
+
+struct vt_stream {
+    uint64_t handle;
+    int32_t device;
+    uint32_t flags; /* VT_STREAM_PER_THREAD: handle 0 or 2 through a per-thread entry point */
+};
+#define VT_STREAM_PER_THREAD 1u
+
+/*
+ * File offset of record i of a section, or 0 if its extent does not exist.
+ * The caller checks offset + record_bytes against the size of the file (the reader) or knows it (the writer).
+ */
+static inline uint64_t vt_record_offset(const struct vt_section_entry *s, uint64_t i)
+{
+    uint64_t block = i / s->first + 1;                          /* `first` is checked to be non-zero by both sides */
+    unsigned e = 63u - (unsigned)__builtin_clzll(block);
+    if (e >= VT_MAX_EXTENTS || !s->extent[e])
+        return 0;
+    return s->extent[e] + (i - (uint64_t)s->first * ((1ull << e) - 1)) * s->record_bytes;
+}
+
+/* The class whose peak a kind belongs to. */
+static inline enum vt_class vt_class_of(enum vt_kind kind)
+{
+    switch (kind) {
+    case VT_KIND_PINNED:
+    case VT_KIND_REGISTERED:
+        return VT_CLASS_HOST;
+    case VT_KIND_MANAGED:
+        return VT_CLASS_MANAGED;
+    case VT_KIND_VMM_MAPPED:
+    case VT_KIND_VMM_RESERVED_VA:
+        return VT_CLASS_ADDRESS;
+    case VT_KIND_IMPORTED:
+        return VT_CLASS_IMPORTED;
+    default:
+        return VT_CLASS_DEVICE;
+    }
+}
+
+_Static_assert(sizeof(struct vt_header) <= VT_HEADER_BYTES, "the header must fit its room");
+_Static_assert(sizeof(struct vt_slot) == 40, "one slot per live allocation: every byte counts");
+_Static_assert(sizeof(struct vt_event) == 40, "events are written on every call");
+_Static_assert(sizeof(struct vt_frame) == 16, "frames must not be padded");
+
+#endif

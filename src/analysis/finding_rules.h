@@ -1,0 +1,43 @@
+/*
+ * What the rules of the findings share: building a finding piece by piece. Internal to findings*.c.
+ *
+ * Lack of memory is noted in the builder and ends in one error, so that rules need not check every call; vt_new_finding()
+ * then returns a finding that is thrown away.
+ */
+#ifndef VRAMTRACK_FINDING_RULES_H
+#define VRAMTRACK_FINDING_RULES_H
+
+#include <stdbool.h>
+
+#include "analysis/findings.h"
+
+struct vt_finding_builder {
+    struct vt_findings *findings;
+    struct vt_model *model;
+    struct vt_symbols *symbols; /* NULL: no names */
+    struct vt_finding spare;
+    bool no_memory;
+};
+
+/* Room for a place in evidence lines. */
+#define VT_PLACE_BYTES 256
+
+struct vt_finding *vt_new_finding(struct vt_finding_builder *b, enum vt_family family, enum vt_confidence confidence,
+                                  const char *title, ...) __attribute__((format(printf, 4, 5)));
+void vt_add_evidence(struct vt_finding_builder *b, struct vt_finding *finding, const char *text, ...)
+    __attribute__((format(printf, 3, 4)));
+void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *finding, uint64_t saves_bytes, const char *text, ...)
+    __attribute__((format(printf, 4, 5)));
+void vt_add_site(struct vt_finding_builder *b, struct vt_finding *finding, uint32_t site);
+
+/* The user frame of a stack as text, in buffer (VT_PLACE_BYTES). Returns buffer. */
+const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t stack, uint32_t python_stack);
+
+/* True if the model shows the end of the run (not a moment inside it), where "still live" means "never freed". */
+bool vt_is_final(const struct vt_model *model);
+
+/* The rules, one per file. */
+void vt_find_failures(struct vt_finding_builder *b); /* findings_failures.c: capacity, limit, misuse */
+void vt_find_live(struct vt_finding_builder *b);     /* findings_live.c: leak, cache, overhead */
+
+#endif

@@ -1,0 +1,202 @@
+/*
+ * Findings: runs the rules and keeps their results; see findings.h. The rules themselves are in findings_failures.c and
+ * findings_live.c.
+ */
+#include "analysis/findings.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/finding_rules.h"
+#include "analysis/format.h"
+#include "analysis/stack.h"
+
+/* Grows an array by one element. NULL when memory ran out (noted); the array stays as it was. */
+static void *grow(struct vt_finding_builder *b, void *array, uint32_t count, size_t bytes)
+{
+    void *grown = (count & (count - 1)) ? array : realloc(array, (count ? count * 2 : 1) * bytes);
+
+    if (!grown)
+        b->no_memory = true;
+    return grown;
+}
+
+static char *formatted(struct vt_finding_builder *b, const char *format, va_list arguments)
+{
+    char *text = NULL;
+
+    if (vasprintf(&text, format, arguments) < 0) {
+        b->no_memory = true;
+        return NULL;
+    }
+    return text;
+}
+
+static void free_finding(struct vt_finding *f)
+{
+    uint32_t i;
+
+    for (i = 0; i < f->evidence_count; i++)
+        free(f->evidence[i]);
+    for (i = 0; i < f->advice_count; i++)
+        free(f->advice[i].text);
+    free(f->evidence);
+    free(f->advice);
+    free(f->sites);
+    free(f->title);
+    memset(f, 0, sizeof *f);
+}
+
+struct vt_finding *vt_new_finding(struct vt_finding_builder *b, enum vt_family family, enum vt_confidence confidence,
+                                  const char *title, ...)
+{
+    struct vt_findings *all = b->findings;
+    struct vt_finding *grown = grow(b, all->list, all->count, sizeof *grown), *f;
+    va_list arguments;
+
+    if (!grown) {
+        free_finding(&b->spare);
+        return &b->spare;
+    }
+    all->list = grown;
+    f = &all->list[all->count++];
+    memset(f, 0, sizeof *f);
+    f->family = family;
+    f->confidence = confidence;
+    va_start(arguments, title);
+    f->title = formatted(b, title, arguments);
+    va_end(arguments);
+    return f;
+}
+
+void vt_add_evidence(struct vt_finding_builder *b, struct vt_finding *f, const char *text, ...)
+{
+    char **grown = grow(b, f->evidence, f->evidence_count, sizeof *grown);
+    va_list arguments;
+
+    if (!grown)
+        return;
+    f->evidence = grown;
+    va_start(arguments, text);
+    if ((f->evidence[f->evidence_count] = formatted(b, text, arguments)))
+        f->evidence_count++;
+    va_end(arguments);
+}
+
+void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *f, uint64_t saves_bytes, const char *text, ...)
+{
+    struct vt_advice *grown = grow(b, f->advice, f->advice_count, sizeof *grown);
+    va_list arguments;
+
+    if (!grown)
+        return;
+    f->advice = grown;
+    va_start(arguments, text);
+    if ((f->advice[f->advice_count].text = formatted(b, text, arguments)))
+        f->advice[f->advice_count++].saves_bytes = saves_bytes;
+    va_end(arguments);
+}
+
+void vt_add_site(struct vt_finding_builder *b, struct vt_finding *f, uint32_t site)
+{
+    uint32_t *grown = grow(b, f->sites, f->site_count, sizeof *grown);
+
+    if (!grown)
+        return;
+    f->sites = grown;
+    f->sites[f->site_count++] = site;
+}
+
+const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t stack, uint32_t python_stack)
+{
+    struct vt_trace trace;
+
+    if (vt_trace_build(&trace, b->model->reading, b->symbols, stack, python_stack))
+        b->no_memory = true;
+    vt_format_place(buffer, VT_PLACE_BYTES, vt_trace_user(&trace));
+    vt_trace_free(&trace);
+    return buffer;
+}
+
+bool vt_is_final(const struct vt_model *m)
+{
+    if (m->recorded)
+        return m->recorded->kind == VT_MOMENT_FINALIZE || m->recorded->kind == VT_MOMENT_END;
+    return !strcmp(m->moment, "end");
+}
+
+/* Most certain first; otherwise as the rules found them. Few enough for an insertion sort, which keeps that order. */
+static void sort(struct vt_findings *all)
+{
+    uint32_t i, j;
+
+    for (i = 1; i < all->count; i++)
+        for (j = i; j && all->list[j - 1].confidence > all->list[j].confidence; j--) {
+            struct vt_finding other = all->list[j];
+
+            all->list[j] = all->list[j - 1];
+            all->list[j - 1] = other;
+        }
+}
+
+/* Gives the sites that findings of a family (or of all families but that) name its name, where they have none yet. */
+static void name_rows(struct vt_findings *all, struct vt_site_row **row_of, bool misuse)
+{
+    uint32_t i, j;
+
+    for (i = 0; i < all->count; i++)
+        for (j = 0; j < all->list[i].site_count && (all->list[i].family == VT_FAMILY_MISUSE) == misuse; j++) {
+            struct vt_site_row *row = row_of[all->list[i].sites[j]];
+
+            if (row && !row->verdict)
+                row->verdict = vt_family_name(all->list[i].family);
+        }
+}
+
+/* A site's verdict is the first family that says something about its memory; misuse of one pointer says less. */
+static void set_verdicts(struct vt_findings *all, struct vt_model *m)
+{
+    uint64_t sites = vt_reading_count(m->reading, VT_SITES);
+    struct vt_site_row **row_of = calloc(sites ? sites : 1, sizeof *row_of);
+    uint32_t i;
+
+    if (!row_of)
+        return; /* verdicts are a convenience */
+    for (i = 0; i < m->site_count; i++)
+        row_of[m->sites[i].index] = &m->sites[i];
+    name_rows(all, row_of, false);
+    name_rows(all, row_of, true);
+    free(row_of);
+}
+
+int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols)
+{
+    struct vt_finding_builder b = {.findings = findings, .model = model, .symbols = symbols};
+
+    memset(findings, 0, sizeof *findings);
+    vt_find_failures(&b);
+    vt_find_live(&b);
+    if (!findings->count)
+        vt_new_finding(&b, VT_FAMILY_NONE, VT_CERTAIN, "Nothing suspicious was found.");
+    free_finding(&b.spare);
+    if (b.no_memory) {
+        vt_findings_free(findings);
+        return -ENOMEM;
+    }
+    sort(findings);
+    set_verdicts(findings, model);
+    return 0;
+}
+
+void vt_findings_free(struct vt_findings *findings)
+{
+    uint32_t i;
+
+    for (i = 0; i < findings->count; i++)
+        free_finding(&findings->list[i]);
+    free(findings->list);
+    memset(findings, 0, sizeof *findings);
+}

@@ -1,0 +1,179 @@
+/*
+ * Findings from failed calls: why an allocation failed (capacity, limit), and frees that were wrong (misuse).
+ */
+#include <string.h>
+
+#include "analysis/finding_rules.h"
+#include "analysis/format.h"
+
+#define VERDICTS_MAX 2 /* more than two explanations explain nothing */
+#define SITES_MAX 64
+
+static bool is_host_kind(unsigned kind)
+{
+    return kind == VT_KIND_PINNED || kind == VT_KIND_REGISTERED;
+}
+
+/* The device of a failure, or NULL. */
+static const struct vt_device_row *device_of(const struct vt_model *m, const struct vt_failure *failure)
+{
+    uint32_t i;
+
+    for (i = 0; i < m->device_count; i++)
+        if (m->devices[i].record->ordinal == failure->device)
+            return &m->devices[i];
+    return NULL;
+}
+
+static void add_holders(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
+{
+    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES];
+    uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes;
+
+    if (!failure->total_bytes || failure->free_bytes > failure->total_bytes)
+        return;
+    if (own <= used)
+        vt_add_evidence(b, finding,
+                        "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.",
+                        vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
+}
+
+/* One out-of-memory failure becomes one finding. */
+static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f)
+{
+    const struct vt_device_row *device = device_of(b->model, f);
+    uint64_t total = f->total_bytes ? f->total_bytes : device ? device->record->total_bytes : 0;
+    char place[VT_PLACE_BYTES], asked[VT_FORMAT_BYTES], free_text[VT_FORMAT_BYTES], total_text[VT_FORMAT_BYTES];
+    struct vt_finding *finding;
+
+    vt_format_bytes(asked, f->requested_bytes);
+    vt_format_bytes(free_text, f->free_bytes);
+    vt_format_bytes(total_text, total);
+    vt_place_of(b, place, f->stack, f->python_stack);
+    if (is_host_kind(f->memory_kind)) {
+        finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_LIKELY,
+                                 "%s of page-locked host memory were refused: the host's memory or a limit, not the GPU's.",
+                                 asked);
+        vt_add_advice(b, finding, 0, "Check the host's free memory, the container's memory limit and ulimit -l.");
+    } else if (total && f->requested_bytes > total) {
+        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_CERTAIN,
+                                 "A request of %s can never fit: GPU %d has %s in total.", asked, f->device, total_text);
+        vt_add_advice(b, finding, 0, "Check the computed size (a wrong shape or an overflow?), or split the work.");
+    } else if (f->total_bytes && f->free_bytes >= f->requested_bytes) {
+        finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_POSSIBLE,
+                                 "%s were refused although %s were free: something other than capacity set a limit.", asked,
+                                 free_text);
+        vt_add_advice(b, finding, 0,
+                      "Look for a memory fraction set by the framework, MPS or MIG limits, and fragmentation.");
+    } else {
+        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY, "GPU %d was full: %s did not fit.", f->device, asked);
+        if (f->total_bytes) {
+            vt_add_evidence(b, finding, "%s were free of %s.", free_text, total_text);
+            vt_format_bytes(free_text, f->requested_bytes - f->free_bytes);
+            vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed by site.", free_text);
+        }
+    }
+    vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.", asked, place, (unsigned long long)f->count,
+                    f->count == 1 ? "" : "s");
+    if (!is_host_kind(f->memory_kind))
+        add_holders(b, finding, f);
+}
+
+static void find_ooms(struct vt_finding_builder *b)
+{
+    const struct vt_model *m = b->model;
+    bool at_oom = m->recorded && m->recorded->kind == VT_MOMENT_OOM;
+    unsigned explained = 0;
+    uint32_t i = m->failure_count;
+
+    while (i-- && explained < VERDICTS_MAX) {
+        const struct vt_failure_row *row = &m->failures[i];
+
+        if (!vt_failure_is_oom(row->record->kind) || (at_oom && m->recorded->failure != row->index))
+            continue;
+        explain_oom(b, row->record);
+        explained++;
+    }
+}
+
+/* A free that came after the driver or the runtime had shut down is harmless: everything was given back already. */
+static bool is_late_at_exit(const struct vt_failure *f)
+{
+    return f->kind == VT_FAILURE_FAILED_FREE && f->code == 4;
+}
+
+static const struct {
+    uint32_t kind;
+    const char *what, *advice;
+} misuses[] = {
+    {VT_FAILURE_DOUBLE_FREE, "memory that had been freed already",
+     "Let one owner free it: copies of a handle class need a copy constructor, or must be forbidden."},
+    {VT_FAILURE_INTERIOR_POINTER, "a pointer into the middle of an allocation",
+     "Keep the pointer that the allocation returned, and free that."},
+    {VT_FAILURE_WRONG_API, "memory of another kind than the function is for",
+     "Use the free function that belongs to the allocating one (cudaFreeHost for cudaMallocHost, ...)."},
+    {VT_FAILURE_UNKNOWN_POINTER, "a pointer that CUDA did not allocate",
+     "Check where the pointer comes from: host memory, an uninitialized variable, or another process's."},
+    {VT_FAILURE_FAILED_FREE, "memory that was gone already, or could not be freed",
+     "Free before the context is reset or destroyed, and check the result of cudaFree."},
+};
+
+/* Sites that allocated what was freed wrongly. */
+static void name_sites(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *f)
+{
+    uint32_t i;
+
+    for (i = 0; f->allocated_at && i < b->model->site_count && finding->site_count < SITES_MAX; i++)
+        if (b->model->sites[i].record->stack == f->allocated_at)
+            vt_add_site(b, finding, b->model->sites[i].index);
+}
+
+static void describe_misuse(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *f)
+{
+    char where[VT_PLACE_BYTES], made[VT_PLACE_BYTES], freed[VT_PLACE_BYTES];
+    const char *code = vt_code_name(f->code, vt_reading_chars(b->model->reading, f->api));
+
+    vt_place_of(b, where, f->stack, f->python_stack);
+    made[0] = freed[0] = '\0';
+    if (f->allocated_at)
+        vt_place_of(b, made, f->allocated_at, 0);
+    if (f->freed_at)
+        vt_place_of(b, freed, f->freed_at, 0);
+    vt_add_evidence(b, finding, "%llu time%s in %s: pointer 0x%llx, result %d%s%s%s%s%s%s.", (unsigned long long)f->count,
+                    f->count == 1 ? "" : "s", where, (unsigned long long)f->pointer, f->code, code ? " " : "",
+                    code ? code : "", *made ? ", allocated by " : "", made, *freed ? ", freed before by " : "", freed);
+    name_sites(b, finding, f);
+}
+
+static void find_misuses(struct vt_finding_builder *b)
+{
+    const struct vt_model *m = b->model;
+    size_t k;
+    uint32_t i;
+
+    for (k = 0; k < sizeof misuses / sizeof misuses[0]; k++) {
+        struct vt_finding *finding = NULL;
+        uint64_t times = 0;
+        bool harmless = true;
+
+        for (i = 0; i < m->failure_count; i++)
+            if (m->failures[i].record->kind == misuses[k].kind) {
+                times += m->failures[i].record->count;
+                harmless &= is_late_at_exit(m->failures[i].record);
+            }
+        if (!times)
+            continue;
+        finding = vt_new_finding(b, VT_FAMILY_MISUSE, harmless ? VT_POSSIBLE : VT_CERTAIN, "%llu free%s of %s.",
+                                 (unsigned long long)times, times == 1 ? "" : "s", misuses[k].what);
+        for (i = 0; i < m->failure_count && finding->evidence_count < 8; i++)
+            if (m->failures[i].record->kind == misuses[k].kind)
+                describe_misuse(b, finding, m->failures[i].record);
+        vt_add_advice(b, finding, 0, "%s", misuses[k].advice);
+    }
+}
+
+void vt_find_failures(struct vt_finding_builder *b)
+{
+    find_ooms(b);
+    find_misuses(b);
+}

@@ -1,0 +1,147 @@
+/*
+ * The model: what a report shows of one recording at one moment, as plain tables.
+ *
+ * Moments
+ *   "end"    what is live now in the file: at exit, or when the process was killed, or at this instant while it runs
+ *            (if the writer left a moment "end", that one).
+ *   "peak"   per site the values at the highest point of its scope (level, class, device). Scopes peak at different
+ *            times; within one scope the values belong together.
+ *   others   as recorded: "finalize", "oom-1", named ones. Withdrawn moments (empty name) do not exist.
+ * The default is "finalize" if there is one, else "end".
+ *
+ * For a killed process the live figures are summed up from the live slots, which are the truth: the process may have
+ * died between a slot and its sum.
+ *
+ * Uses malloc, no stdio streams, never exits. Tables belong to the model; strings and records to the reading, which must
+ * outlive it. Not thread-safe per model.
+ */
+#ifndef VRAMTRACK_MODEL_H
+#define VRAMTRACK_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recording/reader.h"
+
+enum vt_process_end { VT_PROCESS_EXIT, VT_PROCESS_KILLED, VT_PROCESS_RUNNING };
+
+/* How a site's live bytes developed, from vt_site.history; see vt_model_growth(). */
+struct vt_growth {
+    int64_t bytes;
+    int64_t allocs;
+    double bytes_per_s;
+    bool monotonic; /* live bytes never fell from one interval to the next */
+};
+
+struct vt_total_row {
+    const struct vt_total *record;
+    uint32_t index;
+    uint64_t live_bytes, live_count, requested_bytes; /* at the moment */
+};
+
+/* Whose code made the allocation: by the innermost module that is neither ours nor CUDA's driver or runtime. */
+enum vt_owner { VT_OWNER_UNKNOWN, VT_OWNER_APPLICATION, VT_OWNER_LIBRARY, VT_OWNER_FRAMEWORK };
+
+struct vt_site_row {
+    const struct vt_site *record;
+    uint32_t index;               /* the site's id in reports */
+    uint64_t live_bytes, live_count, requested_bytes; /* at the moment; requested 0 where it was not kept */
+    uint64_t at_peak_bytes, at_peak_count;
+    struct vt_growth growth;
+    enum vt_owner owner;
+    uint32_t module;              /* index of the owning module; VT_NONE */
+    const char *verdict;          /* family of the finding that names this site; NULL: none */
+};
+
+struct vt_moment_row {
+    char name[33];
+    uint64_t time_ns;
+};
+
+struct vt_failure_row {
+    const struct vt_failure *record;
+    uint32_t index;
+};
+
+struct vt_library_row {
+    uint32_t module;  /* index in VT_MODULES */
+    uint64_t bytes;
+};
+
+/* One GPU. `known` flags say which figures the recording has; the others mean nothing. */
+struct vt_device_row {
+    const struct vt_device *record;
+    uint64_t application, context, free, unaccounted;
+    bool context_known, free_known, unaccounted_known;
+    uint64_t free_ns;             /* when `free` was seen */
+    struct vt_library_row *libraries;
+    uint32_t library_count;
+};
+
+struct vt_model {
+    struct vt_reading *reading;
+    char moment[33];
+    uint64_t moment_ns;
+    const struct vt_moment *recorded; /* NULL: "end" of the file, or "peak" */
+    enum vt_process_end end;
+    uint64_t duration_ns;
+
+    struct vt_total_row *totals;  /* as in the file */
+    uint32_t total_count;
+    struct vt_site_row *sites;    /* by live bytes, largest first, then at_peak_bytes */
+    uint32_t site_count;
+    struct vt_moment_row *moments; /* end, peak, recorded ones */
+    uint32_t moment_count;
+    struct vt_failure_row *failures;
+    uint32_t failure_count;
+    struct vt_device_row *devices;
+    uint32_t device_count;
+
+    char **notes;                 /* the reading's and the model's own */
+    uint32_t note_count;
+};
+
+/*
+ * Builds the model at a moment (NULL: the default one). Returns 0, -ENOENT if there is no such moment, or -ENOMEM.
+ * vt_model_free() releases it in every case but a failure, which leaves nothing to release.
+ */
+int vt_model_build(struct vt_model *model, struct vt_reading *reading, const char *moment);
+void vt_model_free(struct vt_model *model);
+
+/* True if the moment exists (NULL: the default one, which always does). */
+bool vt_model_has_moment(struct vt_reading *reading, const char *moment);
+
+/* Adds a note, printf style. Lack of memory drops it. */
+void vt_model_note(struct vt_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* How the process ended, looking at /proc if the file says "running". */
+enum vt_process_end vt_model_process_end(const struct vt_header *header);
+
+/*
+ * Growth of a site with `live_bytes` in `live_count` allocations at `now_ns`:
+ *   nothing was ever freed: all that is live, over the time since the site's first allocation;
+ *   otherwise: live bytes now minus live bytes at half of that time (history), over the second half.
+ * allocs is bytes divided by the mean size of the live allocations.
+ */
+struct vt_growth vt_model_growth(const struct vt_site *site, uint64_t live_bytes, uint64_t live_count, uint64_t now_ns);
+
+/* The row of a site by its index, or NULL. */
+struct vt_site_row *vt_model_site(const struct vt_model *model, uint32_t index);
+
+/* Schema words: kinds, levels, kinds of failure, ends, owners; "unknown" for numbers that are none. */
+const char *vt_kind_name(unsigned kind);
+const char *vt_level_name(unsigned level);
+const char *vt_failure_name(unsigned kind);
+const char *vt_end_name(enum vt_process_end end);
+const char *vt_owner_name(enum vt_owner owner);
+
+/* True for kinds that are memory of their own (not address space, not somebody else's). */
+bool vt_kind_is_memory(unsigned kind);
+
+/* Name of a CUDA result as the entry point's API spells it, e.g. "cudaErrorMemoryAllocation"; NULL if unknown. */
+const char *vt_code_name(int code, const char *api);
+
+/* True if the failure is an out-of-memory that was not recovered from. */
+bool vt_failure_is_oom(unsigned kind);
+
+#endif

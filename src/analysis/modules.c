@@ -1,0 +1,148 @@
+/*
+ * Module classes by file name. One table, first match wins; a name that nothing matches is the application's.
+ *
+ * The class decides whose memory an allocation is: a buffer that cuBLAS keeps is a workspace, one that PyTorch's
+ * allocator keeps is a pool, and only what is left can be the program's own leak.
+ */
+#include "analysis/modules.h"
+
+#include <string.h>
+
+/* prefix: of the file name; anywhere: a part of the whole path. Either may be NULL. */
+static const struct {
+    const char *prefix, *anywhere;
+    enum vt_module_class class_;
+} rules[] = {
+    {"libvramtrack.so", NULL, VT_MODULE_OURS},
+
+    {"libcuda.so", NULL, VT_MODULE_CUDA},
+    {"libcudart.so", NULL, VT_MODULE_CUDA},
+    {"libcudart-", NULL, VT_MODULE_CUDA}, /* renamed by Python wheels */
+    {"libcudadebugger.so", NULL, VT_MODULE_CUDA},
+    {"libnvidia-", NULL, VT_MODULE_CUDA},
+
+    {"ld-linux", NULL, VT_MODULE_SYSTEM},
+    {"ld-2.", NULL, VT_MODULE_SYSTEM},
+    {"libc.so", NULL, VT_MODULE_SYSTEM},
+    {"libc-2.", NULL, VT_MODULE_SYSTEM},
+    {"libpthread", NULL, VT_MODULE_SYSTEM},
+    {"libdl.so", NULL, VT_MODULE_SYSTEM},
+    {"libstdc++.so", NULL, VT_MODULE_SYSTEM},
+    {"libc++.so", NULL, VT_MODULE_SYSTEM},
+    {"libc++abi.so", NULL, VT_MODULE_SYSTEM},
+    {"libgcc_s.so", NULL, VT_MODULE_SYSTEM},
+    {"libgomp", NULL, VT_MODULE_SYSTEM},
+    {"libffi.so", NULL, VT_MODULE_SYSTEM},
+    {"linux-vdso", NULL, VT_MODULE_SYSTEM},
+    {"[vdso]", NULL, VT_MODULE_SYSTEM},
+
+    {"libcublas", NULL, VT_MODULE_LIBRARY},
+    {"libcudnn", NULL, VT_MODULE_LIBRARY},
+    {"libnccl", NULL, VT_MODULE_LIBRARY},
+    {"libcusolver", NULL, VT_MODULE_LIBRARY},
+    {"libcusparse", NULL, VT_MODULE_LIBRARY},
+    {"libcufft", NULL, VT_MODULE_LIBRARY},
+    {"libcurand", NULL, VT_MODULE_LIBRARY},
+    {"libcutensor", NULL, VT_MODULE_LIBRARY},
+    {"libcupti", NULL, VT_MODULE_LIBRARY},
+    {"libnvrtc", NULL, VT_MODULE_LIBRARY},
+    {"libnvJitLink", NULL, VT_MODULE_LIBRARY},
+    {"libnvshmem", NULL, VT_MODULE_LIBRARY},
+    {"libnvinfer", NULL, VT_MODULE_LIBRARY},
+    {"libnvjpeg", NULL, VT_MODULE_LIBRARY},
+    {"libnpp", NULL, VT_MODULE_LIBRARY},
+    {"libucp.so", NULL, VT_MODULE_LIBRARY},
+    {"libuct", NULL, VT_MODULE_LIBRARY},
+    {"libucs", NULL, VT_MODULE_LIBRARY},
+    {"libucm", NULL, VT_MODULE_LIBRARY},
+
+    {"libc10", NULL, VT_MODULE_FRAMEWORK},
+    {"libtorch", NULL, VT_MODULE_FRAMEWORK},
+    {"libaoti", NULL, VT_MODULE_FRAMEWORK},
+    {"xla_", NULL, VT_MODULE_FRAMEWORK},
+    {"pjrt", NULL, VT_MODULE_FRAMEWORK},
+    {"libjax", NULL, VT_MODULE_FRAMEWORK},
+    {"librmm", NULL, VT_MODULE_FRAMEWORK},
+    {"libonnxruntime", NULL, VT_MODULE_FRAMEWORK},
+    {"onnxruntime", NULL, VT_MODULE_FRAMEWORK},
+    {"libtensorflow", NULL, VT_MODULE_FRAMEWORK},
+    {"_pywrap_tensorflow", NULL, VT_MODULE_FRAMEWORK},
+    {"libpaddle", NULL, VT_MODULE_FRAMEWORK},
+    {"libggml", NULL, VT_MODULE_FRAMEWORK},
+    {NULL, "/jaxlib/", VT_MODULE_FRAMEWORK},
+    {NULL, "/jax_plugins/", VT_MODULE_FRAMEWORK},
+    {NULL, "/cupy", VT_MODULE_FRAMEWORK},
+    {NULL, "/tensorflow/", VT_MODULE_FRAMEWORK},
+    {NULL, "/torch/lib/", VT_MODULE_FRAMEWORK},
+    {NULL, "/rmm/", VT_MODULE_FRAMEWORK},
+    {NULL, "/onnxruntime/", VT_MODULE_FRAMEWORK},
+    {NULL, "/llvmlite/", VT_MODULE_FRAMEWORK},
+    {NULL, "/numba", VT_MODULE_FRAMEWORK},
+};
+
+const char *vt_basename(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* A python executable or libpython: it runs the program, it is not the program. */
+static bool is_interpreter(const char *name)
+{
+    const char *rest;
+
+    if (!strncmp(name, "libpython", 9))
+        return true;
+    if (strncmp(name, "python", 6))
+        return false;
+    for (rest = name + 6; *rest; rest++)
+        if ((*rest < '0' || *rest > '9') && *rest != '.')
+            return false;
+    return true;
+}
+
+enum vt_module_class vt_module_class(const char *path)
+{
+    const char *name = vt_basename(path);
+    size_t i;
+
+    for (i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (rules[i].prefix && strncmp(name, rules[i].prefix, strlen(rules[i].prefix)))
+            continue;
+        if (rules[i].anywhere && (!strstr(path, rules[i].anywhere) || !strstr(name, ".so")))
+            continue;
+        return rules[i].class_;
+    }
+    return is_interpreter(name) ? VT_MODULE_SYSTEM : VT_MODULE_APPLICATION;
+}
+
+enum vt_module_class vt_module_class_at(const struct vt_reading *reading, uint32_t module)
+{
+    const struct vt_module *m = vt_reading_module(reading, module);
+
+    if (!m)
+        return VT_MODULE_APPLICATION;
+    return m->flags & VT_MODULE_SELF ? VT_MODULE_OURS : vt_module_class(vt_reading_chars(reading, m->path));
+}
+
+uint32_t vt_owner_module(const struct vt_reading *reading, uint32_t stack)
+{
+    const struct vt_frame *frame;
+    uint32_t id = stack, steps;
+
+    for (steps = 0; steps < VT_STACK_FRAMES_MAX && (frame = vt_reading_frame(reading, id)); steps++) {
+        uint32_t module = frame->module;
+
+        if (vt_reading_module(reading, module)) {
+            enum vt_module_class class_ = vt_module_class_at(reading, module);
+
+            if (class_ != VT_MODULE_OURS && class_ != VT_MODULE_CUDA && class_ != VT_MODULE_SYSTEM)
+                return module;
+        }
+        if (frame->parent >= id)
+            break;
+        id = frame->parent;
+    }
+    return VT_NONE;
+}

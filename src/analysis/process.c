@@ -1,0 +1,56 @@
+/*
+ * How the recorded process ended. The file of a process that was killed says "running" for ever, so /proc decides:
+ * the process lives if its pid is there with the same start time and it is no zombie.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "analysis/model.h"
+
+/* Reads /proc/PID/stat; returns the text after the program's name, or NULL. */
+static const char *stat_fields(int32_t pid, char *buffer, size_t bytes)
+{
+    char path[32], *end;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return NULL;
+    got = read(fd, buffer, bytes - 1);
+    close(fd);
+    if (got <= 0)
+        return NULL;
+    buffer[got] = '\0';
+    end = strrchr(buffer, ')'); /* the name may hold spaces and parentheses */
+    return end && end[1] == ' ' ? end + 2 : NULL;
+}
+
+/* Is the process with this start time alive? fields: "S ppid ..."; the start time is field 22, the state is field 3. */
+static bool is_alive(const char *fields, uint64_t start_ticks)
+{
+    int field;
+
+    if (*fields == 'Z' || *fields == 'X')
+        return false;
+    for (field = 3; field < 22; field++) {
+        if (!(fields = strchr(fields, ' ')))
+            return false;
+        fields++;
+    }
+    return strtoull(fields, NULL, 10) == start_ticks;
+}
+
+enum vt_process_end vt_model_process_end(const struct vt_header *header)
+{
+    char buffer[1024];
+    const char *fields;
+
+    if (header->end == VT_END_EXIT || header->end == VT_END_EXEC)
+        return VT_PROCESS_EXIT;
+    fields = header->pid > 0 ? stat_fields(header->pid, buffer, sizeof buffer) : NULL;
+    return fields && is_alive(fields, header->process_start_ticks) ? VT_PROCESS_RUNNING : VT_PROCESS_KILLED;
+}

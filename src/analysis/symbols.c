@@ -1,0 +1,217 @@
+/*
+ * The symbolizer: modules opened once, answers kept by (module, address); see symbols.h. What elfutils has to say is in
+ * objfile.c and dwarf.c.
+ */
+#include "analysis/symbols.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/objfile.h"
+
+#define NOTES_MAX 32
+
+struct module {
+    char *path;
+    uint8_t build_id[20];
+    unsigned build_id_bytes;
+    struct vt_object object;
+};
+
+/* An answer; frames NULL and count 0: nothing is known. */
+struct answer {
+    struct module *module; /* NULL: a free place of the table */
+    uint64_t address, hash;
+    struct vt_symbol_frame *frames;
+    uint32_t count;
+};
+
+struct vt_symbols {
+    struct module **modules;
+    uint32_t module_count;
+    struct answer *answers; /* open addressing, a power of two */
+    uint64_t room, used;
+    char *notes[NOTES_MAX];
+    uint32_t note_count;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void note(struct vt_symbols *s, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    uint32_t i;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (i = 0; i < s->note_count; i++)
+        if (!strcmp(s->notes[i], text))
+            return;
+    if (s->note_count < NOTES_MAX && (s->notes[s->note_count] = strdup(text)))
+        s->note_count++;
+}
+
+struct vt_symbols *vt_symbols_open(void)
+{
+    return calloc(1, sizeof(struct vt_symbols));
+}
+
+bool vt_symbols_available(const struct vt_symbols *symbols)
+{
+    (void)symbols;
+    return vt_elfutils() != NULL;
+}
+
+void vt_symbols_close(struct vt_symbols *s)
+{
+    uint64_t i;
+    uint32_t j;
+
+    if (!s)
+        return;
+    for (i = 0; i < s->room; i++) {
+        for (j = 0; j < s->answers[i].count; j++)
+            free((char *)s->answers[i].frames[j].function);
+        free(s->answers[i].frames);
+    }
+    for (j = 0; j < s->module_count; j++) {
+        vt_object_close(&s->modules[j]->object);
+        free(s->modules[j]->path);
+        free(s->modules[j]);
+    }
+    for (j = 0; j < s->note_count; j++)
+        free(s->notes[j]);
+    free(s->answers);
+    free(s->modules);
+    free(s);
+}
+
+static bool is_module(const struct module *m, const char *path, const uint8_t *id, unsigned bytes)
+{
+    return m->build_id_bytes == bytes && !memcmp(m->build_id, id, bytes) && !strcmp(m->path, path);
+}
+
+static struct module *add_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
+{
+    struct module *m = calloc(1, sizeof *m), **grown;
+
+    if (!m || !(m->path = strdup(path)) || !(grown = realloc(s->modules, (s->module_count + 1) * sizeof *grown))) {
+        if (m)
+            free(m->path);
+        free(m);
+        return NULL;
+    }
+    s->modules = grown;
+    s->modules[s->module_count++] = m;
+    memcpy(m->build_id, id, bytes);
+    m->build_id_bytes = bytes;
+    vt_object_open(&m->object, path, id, bytes);
+    if (m->object.problem && !m->object.elf)
+        note(s, "No function names: %s.", m->object.problem);
+    else if (m->object.problem && path[0] == '/')
+        note(s, "No symbols of %.300s: %s.", path, m->object.problem);
+    return m;
+}
+
+static struct module *find_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->module_count; i++)
+        if (is_module(s->modules[i], path, id, bytes))
+            return s->modules[i];
+    return add_module(s, path, id, bytes);
+}
+
+static uint64_t hash_of(const char *path, const uint8_t *id, unsigned bytes, uint64_t address)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (; *path; path++)
+        hash = (hash ^ (uint8_t)*path) * 0x100000001b3u;
+    for (; bytes; bytes--)
+        hash = (hash ^ *id++) * 0x100000001b3u;
+    hash ^= address * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+/* Doubles the table when it is two thirds full. False when memory ran out. */
+static bool make_room(struct vt_symbols *s)
+{
+    uint64_t room = s->room ? s->room * 2 : 1024, i, at;
+    struct answer *grown;
+
+    if (s->used * 3 < s->room * 2)
+        return true;
+    if (!(grown = calloc(room, sizeof *grown)))
+        return false;
+    for (i = 0; i < s->room; i++) {
+        if (!s->answers[i].module)
+            continue;
+        for (at = s->answers[i].hash & (room - 1); grown[at].module; at = (at + 1) & (room - 1))
+            ;
+        grown[at] = s->answers[i];
+    }
+    free(s->answers);
+    s->answers = grown;
+    s->room = room;
+    return true;
+}
+
+/* Asks the module's file. An answer that finds no memory is an empty one. */
+static void ask(struct answer *answer)
+{
+    struct vt_object_frame found[VT_OBJECT_FRAMES];
+    uint32_t i, count = vt_object_find(&answer->module->object, answer->address, found);
+
+    if (!count)
+        return;
+    if (!(answer->frames = calloc(count, sizeof *answer->frames))) {
+        for (i = 0; i < count; i++)
+            free(found[i].function);
+        return;
+    }
+    answer->count = count;
+    for (i = 0; i < count; i++)
+        answer->frames[i] = (struct vt_symbol_frame){found[i].function, found[i].file, found[i].line};
+}
+
+struct vt_symbol vt_symbols_find(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes,
+                                 uint64_t address)
+{
+    const struct vt_symbol nothing = {NULL, 0};
+    struct answer *answer;
+    uint64_t hash, at;
+
+    if (bytes > sizeof s->modules[0]->build_id || !make_room(s))
+        return nothing;
+    if (!bytes)
+        id = (const uint8_t *)"";
+    hash = hash_of(path, id, bytes, address);
+    for (at = hash & (s->room - 1); s->answers[at].module; at = (at + 1) & (s->room - 1)) {
+        answer = &s->answers[at];
+        if (answer->hash == hash && answer->address == address && is_module(answer->module, path, id, bytes))
+            return (struct vt_symbol){answer->frames, answer->count};
+    }
+    answer = &s->answers[at];
+    answer->address = address;
+    answer->hash = hash;
+    if (!(answer->module = find_module(s, path, id, bytes)))
+        return nothing;
+    s->used++;
+    ask(answer);
+    return (struct vt_symbol){answer->frames, answer->count};
+}
+
+uint32_t vt_symbols_notes(const struct vt_symbols *s)
+{
+    return s->note_count;
+}
+
+const char *vt_symbols_note(const struct vt_symbols *s, uint32_t index)
+{
+    return index < s->note_count ? s->notes[index] : "";
+}

@@ -1,0 +1,117 @@
+/*
+ * Words to bits, and bits against the model's failures and findings.
+ */
+#include "cli/fail_on.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "analysis/analysis.h"
+#include "cli/cli.h"
+
+#define VERB "report"
+
+#define BIT(n) (1u << (n))
+#define OOM (BIT(VT_FAILURE_PENDING) | BIT(VT_FAILURE_OOM) | BIT(VT_FAILURE_FRAMEWORK_OOM))
+#define MISUSE                                                                                      \
+    (BIT(VT_FAILURE_FAILED_FREE) | BIT(VT_FAILURE_DOUBLE_FREE) | BIT(VT_FAILURE_INTERIOR_POINTER) | \
+     BIT(VT_FAILURE_UNKNOWN_POINTER) | BIT(VT_FAILURE_WRONG_API))
+
+/* Families that there are rules for (src/analysis/findings_*.c): to accept another would be to promise that it is absent. */
+#define LOOKED_FOR                                                                                 \
+    (BIT(VT_FAMILY_LEAK) | BIT(VT_FAMILY_CACHE) | BIT(VT_FAMILY_CAPACITY) | BIT(VT_FAMILY_LIMIT) | \
+     BIT(VT_FAMILY_MISUSE) | BIT(VT_FAMILY_OVERHEAD))
+
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && !memcmp(text, word, length);
+}
+
+static bool add_word(struct vt_fail_on *fail_on, const char *text, size_t length)
+{
+    struct vt_fail_on before = *fail_on;
+
+    if (is_word(text, length, "oom"))
+        fail_on->failures |= OOM;
+    if (is_word(text, length, "misuse"))
+        fail_on->failures |= MISUSE;
+    for (unsigned kind = 0; kind < VT_FAILURE_KIND_COUNT; kind++)
+        if (is_word(text, length, vt_failure_name(kind)))
+            fail_on->failures |= BIT(kind);
+    for (unsigned family = 0; family < VT_FAMILY_NONE; family++)
+        if (LOOKED_FOR & BIT(family) && is_word(text, length, vt_family_name((enum vt_family)family)))
+            fail_on->families |= BIT(family);
+    return before.failures != fail_on->failures || before.families != fail_on->families;
+}
+
+int vt_fail_on_parse(struct vt_fail_on *fail_on, const char *list)
+{
+    for (const char *word = list;; word++) {
+        size_t length = strcspn(word, ",");
+        struct vt_fail_on alone = {0, 0};
+
+        if (!add_word(&alone, word, length))
+            return vt_fail(VERB, "--fail-on: there is no '%.*s' (there are " VT_FAIL_ON_WORDS ")", (int)length, word);
+        fail_on->failures |= alone.failures;
+        fail_on->families |= alone.families;
+        word += length;
+        if (!*word)
+            return 0;
+    }
+}
+
+static uint32_t failures_found(const struct vt_model *model)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < model->failure_count; i++)
+        if (model->failures[i].record->kind < VT_FAILURE_KIND_COUNT)
+            found |= BIT(model->failures[i].record->kind);
+    return found;
+}
+
+static uint32_t families_found(const struct vt_findings *findings)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < findings->count; i++)
+        found |= BIT(findings->list[i].family);
+    return found;
+}
+
+static void say(uint32_t failures, uint32_t families)
+{
+    const char *separator = "";
+
+    fputs("vramtrack report: found ", stderr);
+    for (unsigned kind = 0; kind < VT_FAILURE_KIND_COUNT; kind++)
+        if (failures & BIT(kind)) {
+            fprintf(stderr, "%s%s", separator, vt_failure_name(kind));
+            separator = ", ";
+        }
+    for (unsigned family = 0; family < VT_FAMILY_COUNT; family++)
+        if (families & BIT(family)) {
+            fprintf(stderr, "%s%s", separator, vt_family_name((enum vt_family)family));
+            separator = ", ";
+        }
+    fputs(" (--fail-on)\n", stderr);
+}
+
+int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment)
+{
+    struct vt_analysis analysis;
+    uint32_t failures, families;
+
+    if (!fail_on->failures && !fail_on->families)
+        return VT_EXIT_OK;
+    if (vt_analysis_open(&analysis, reading, moment, false))
+        return vt_fail(VERB, "out of memory");
+    failures = fail_on->failures & failures_found(&analysis.model);
+    families = fail_on->families & families_found(&analysis.findings);
+    vt_analysis_close(&analysis);
+    if (!failures && !families)
+        return VT_EXIT_OK;
+    say(failures, families);
+    return VT_EXIT_FOUND;
+}

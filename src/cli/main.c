@@ -1,0 +1,157 @@
+/*
+ * The command `vramtrack`: finds the verb and hands over. Everything that a verb does is in its own file.
+ */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct vt_verb *const verbs[] = {&vt_verb_run, &vt_verb_report};
+#define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
+
+/* Names come from outside: they must not break the line or drive the terminal. */
+static void print_line(const char *verb, const char *format, va_list arguments)
+{
+    char message[PATH_MAX + 512];
+
+    vsnprintf(message, sizeof(message), format, arguments);
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    fprintf(stderr, "vramtrack%s%s: %s\n", *verb ? " " : "", verb, message);
+}
+
+int vt_fail(const char *verb, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_line(verb, format, arguments);
+    va_end(arguments);
+    return VT_EXIT_ERROR;
+}
+
+void vt_say(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_line("", format, arguments);
+    va_end(arguments);
+}
+
+int vt_fail_option(const char *verb, int result, char **argv)
+{
+    /* Behind a long option and behind one that lacks its value, optind has moved on; within a group like -xq it has not. */
+    const char *word = argv[optind - 1];
+
+    if (result == ':')
+        return vt_fail(verb, "option '%s' needs a value", word);
+    if (!optopt)
+        return vt_fail(verb, "unknown option '%s' (see: vramtrack %s --help)", word, verb);
+    if (optopt >= VT_LONG_OPTION) /* known, or it would be 0; but it was given a value */
+        return vt_fail(verb, "option '%s' takes no value", word);
+    return vt_fail(verb, "unknown option '-%c' (see: vramtrack %s --help)", optopt, verb);
+}
+
+int vt_print_help(const struct vt_verb *verb)
+{
+    fputs(verb->help, stdout);
+    return VT_EXIT_OK;
+}
+
+bool vt_parse_number(const char *text, long low, long high, long *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    return !errno && end != text && !*end && *text >= '0' && *text <= '9' && *value >= low && *value <= high;
+}
+
+bool vt_wants_colour(int fd)
+{
+    const char *terminal = getenv("TERM"), *none = getenv("NO_COLOR");
+
+    return isatty(fd) && !(none && *none) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+static const struct vt_verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        if (!strcmp(verbs[i]->name, name))
+            return verbs[i];
+    return NULL;
+}
+
+static void print_overview(FILE *out)
+{
+    fputs("vramtrack records who allocated which GPU memory in an unmodified program, and says what held it when the\n"
+          "program ended, was killed or ran out of it.\n"
+          "\n"
+          "usage: vramtrack VERB ...\n"
+          "\n",
+          out);
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        fprintf(out, "  vramtrack %-8s %s\n", verbs[i]->name, verbs[i]->summary);
+    fputs("  vramtrack help VERB\n"
+          "  vramtrack --version\n"
+          "\n"
+          "example:\n"
+          "  vramtrack run -- python train.py\n",
+          out);
+}
+
+static int help(int argc, char **argv)
+{
+    const struct vt_verb *verb;
+
+    if (argc < 2) {
+        print_overview(stdout);
+        return VT_EXIT_OK;
+    }
+    verb = find_verb(argv[1]);
+    if (!verb)
+        return vt_fail("help", "there is no verb '%s' (see: vramtrack --help)", argv[1]);
+    return vt_print_help(verb);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const struct vt_verb *verb;
+    const char *word;
+
+    if (argc < 2) {
+        print_overview(stderr);
+        return VT_EXIT_ERROR;
+    }
+    word = argv[1];
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
+        return help(argc - 1, argv + 1);
+    if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
+        puts("vramtrack " VT_VERSION);
+        return VT_EXIT_OK;
+    }
+    verb = find_verb(word);
+    if (verb)
+        return verb->run(argc - 1, argv + 1);
+    if (*word == '-')
+        return vt_fail("", "unknown option '%s' (see: vramtrack --help)", word);
+    return vt_fail("", "there is no verb '%s' (see: vramtrack --help)", word);
+}
+
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+
+    /* A full disk shows up here at the latest: half a report must not look like a whole one. */
+    if (fflush(stdout) || ferror(stdout))
+        return vt_fail("", "cannot write to standard output: %s", strerror(errno));
+    return status;
+}

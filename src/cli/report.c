@@ -1,0 +1,234 @@
+/*
+ * vramtrack report: the views of a recording, on standard output. See docs/vramtrack-report.1.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analysis/findings.h"
+#include "analysis/model.h"
+#include "cli/cli.h"
+#include "cli/fail_on.h"
+#include "cli/recordings.h"
+#include "recording/reader.h"
+#include "views/views.h"
+
+#define VERB "report"
+
+struct options {
+    const char *path; /* recording or directory */
+    const char *moment;
+    const char *colour;
+    struct vt_fail_on fail_on;
+    unsigned top;
+    bool json, all, all_frames;
+};
+
+static const char help[] =
+    "usage: vramtrack report [options] [RECORDING|DIR]\n"
+    "\n"
+    "Says what held the GPU memory: totals, the places in the program that hold it, failures and findings.\n"
+    "DIR stands for the newest recording in it; without an argument it is the working directory.\n"
+    "\n"
+    "  --json               the report as JSON (schema vramtrack-report/1)\n"
+    "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
+    "  --all                every recording in DIR, oldest first\n"
+    "  --all-frames         with the frames inside CUDA, the loader and the C library\n"
+    "  --top N              show N places instead of the default number\n"
+    "  --colour=WHEN        auto (default), always or never\n"
+    "  --fail-on LIST       exit with status 1 if there is one of these, separated by commas:\n"
+    "                       " VT_FAIL_ON_WORDS "\n"
+    "  -h, --help           this text\n"
+    "\n"
+    "exit status: 0; 1 if --fail-on found something; 2 after an error\n"
+    "\n"
+    "example:\n"
+    "  vramtrack report --moment peak --top 30 .\n";
+
+enum { OPT_JSON = VT_LONG_OTHERS, OPT_MOMENT, OPT_ALL, OPT_ALL_FRAMES, OPT_TOP, OPT_COLOUR, OPT_FAIL_ON };
+
+static const struct option long_options[] = {
+    {"json", no_argument, NULL, OPT_JSON},
+    {"moment", required_argument, NULL, OPT_MOMENT},
+    {"all", no_argument, NULL, OPT_ALL},
+    {"all-frames", no_argument, NULL, OPT_ALL_FRAMES},
+    {"top", required_argument, NULL, OPT_TOP},
+    {"colour", required_argument, NULL, OPT_COLOUR},
+    {"color", required_argument, NULL, OPT_COLOUR},
+    {"fail-on", required_argument, NULL, OPT_FAIL_ON},
+    {"help", no_argument, NULL, VT_LONG_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+/* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
+static int set_option(struct options *options, int option, const char *value)
+{
+    long number;
+
+    switch (option) {
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    case OPT_ALL:
+        options->all = true;
+        return 0;
+    case OPT_ALL_FRAMES:
+        options->all_frames = true;
+        return 0;
+    case OPT_MOMENT:
+        options->moment = value;
+        return 0;
+    case OPT_TOP:
+        if (!vt_parse_number(value, 1, 1000000, &number))
+            return vt_fail(VERB, "--top %s: a number from 1 to 1000000 is needed", value);
+        options->top = (unsigned)number;
+        return 0;
+    case OPT_COLOUR:
+        if (strcmp(value, "auto") && strcmp(value, "always") && strcmp(value, "never"))
+            return vt_fail(VERB, "--colour=%s: auto, always or never is needed", value);
+        options->colour = value;
+        return 0;
+    default:
+        return vt_fail_on_parse(&options->fail_on, value);
+    }
+}
+
+/* Returns -1 to go on, or the exit status. */
+static int parse(struct options *options, int argc, char **argv)
+{
+    int option;
+
+    *options = (struct options){.colour = "auto"};
+    opterr = 0;
+    optind = 0;
+    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+        if (option == 'h' || option == VT_LONG_HELP)
+            return vt_print_help(&vt_verb_report);
+        if (option == '?' || option == ':')
+            return vt_fail_option(VERB, option, argv);
+        if (set_option(options, option, optarg))
+            return VT_EXIT_ERROR;
+    }
+    if (argc - optind > 1)
+        return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);
+    options->path = argc > optind ? argv[optind] : ".";
+    if (options->all && options->json)
+        return vt_fail(VERB, "--json is for one recording, not for --all");
+    return -1;
+}
+
+static bool wants_colour(const struct options *options)
+{
+    if (strcmp(options->colour, "auto"))
+        return !strcmp(options->colour, "always");
+    return vt_wants_colour(STDOUT_FILENO);
+}
+
+static int fail_moment(struct vt_reading *reading, const char *moment)
+{
+    struct vt_model model;
+    char names[512] = "";
+    size_t used = 0;
+
+    if (vt_model_build(&model, reading, NULL))
+        return vt_fail(VERB, "out of memory");
+    for (uint32_t i = 0; i < model.moment_count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "", model.moments[i].name);
+    vt_model_free(&model);
+    return vt_fail(VERB, "there is no moment '%s' (there are: %s)", moment, names);
+}
+
+static int write_views(struct vt_reading *reading, const struct options *options)
+{
+    const struct vt_report_request request = {
+        .recording_path = vt_reading_name(reading),
+        .moment = options->moment,
+        .fd = STDOUT_FILENO,
+        .colour = wants_colour(options),
+        .all_frames = options->all_frames,
+        .top = options->top,
+        .cause = VT_REPORT_EXIT,
+        .failure = VT_NONE,
+    };
+    int error;
+
+    if (options->moment && !vt_model_has_moment(reading, options->moment))
+        return fail_moment(reading, options->moment);
+    error = options->json ? vt_json_write(reading, &request) : vt_text_write(reading, &request);
+    if (error)
+        return vt_fail(VERB, "cannot write the report: %s", strerror(-error));
+    return vt_fail_on_check(&options->fail_on, reading, options->moment);
+}
+
+static int report_file(const char *path, const struct options *options)
+{
+    char error[512];
+    struct vt_reading *reading = vt_reading_open(path, error, sizeof(error));
+    int status;
+
+    if (!reading)
+        return vt_fail(VERB, "%s", error);
+    status = write_views(reading, options);
+    vt_reading_close(reading);
+    return status;
+}
+
+static int report_all(const struct vt_found_list *list, const struct options *options)
+{
+    int status = VT_EXIT_OK;
+
+    for (size_t i = 0; i < list->count; i++) {
+        int one;
+
+        printf("%s==> %s <==\n\n", i ? "\n" : "", list->item[i].path);
+        fflush(stdout); /* the views write to the descriptor */
+        one = report_file(list->item[i].path, options);
+        if (one > status)
+            status = one;
+    }
+    return status;
+}
+
+static int report_directory(const struct options *options)
+{
+    struct vt_found_list list;
+    int error = vt_found_in(options->path, &list), status;
+
+    if (error) {
+        status = vt_fail(VERB, "%s: %s", options->path, strerror(error));
+    } else if (!list.count) {
+        status = vt_fail(VERB, "there is no recording in %s%s", options->path,
+                         list.unreadable ? " (what is named *.vtr there is none)" : "");
+    } else if (options->all) {
+        status = report_all(&list, options);
+    } else {
+        const char *newest = list.item[list.count - 1].path;
+
+        if (list.count > 1)
+            vt_say("%s, the newest of %zu recordings here (--all shows every one)", newest, list.count);
+        status = report_file(newest, options);
+    }
+    vt_found_free(&list);
+    return status;
+}
+
+static int report(int argc, char **argv)
+{
+    struct options options;
+    struct stat status;
+    int result = parse(&options, argc, argv);
+
+    if (result >= 0)
+        return result;
+    if (stat(options.path, &status))
+        return vt_fail(VERB, "%s: %s", options.path, strerror(errno));
+    if (S_ISDIR(status.st_mode))
+        return report_directory(&options);
+    return report_file(options.path, &options);
+}
+
+const struct vt_verb vt_verb_report = {VERB, "say what held the memory, from a recording", help, report};

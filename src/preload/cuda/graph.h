@@ -1,0 +1,17 @@
+/* Graph memory: who captures, and which graph owns what. None of these is called with the state lock held. */
+#ifndef VT_PRELOAD_CUDA_GRAPH_H
+#define VT_PRELOAD_CUDA_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/cuda/headers.h"
+
+/* Is this stream capturing? Costs nothing while no capture is open anywhere. *graph: the graph that is being built, or
+ * NULL if the driver does not tell. */
+bool vt_graph_captures(CUstream stream, bool per_thread, void **graph);
+
+/* An allocation belongs to a graph: it ends when the graph and all that was instantiated from it are gone. */
+void vt_graph_owns(void *graph, uint64_t address);
+
+#endif

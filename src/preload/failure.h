@@ -1,0 +1,41 @@
+/*
+ * Failed allocations and failed frees: what they were, and whether an out-of-memory was one. With the state lock held.
+ *
+ * A refused allocation is not yet an out-of-memory: allocators probe, free their caches and try again. So the first
+ * refusal of a thread is pending until the thread's next allocation says what it was:
+ *   success, at least as large, or from the same place          -> retry
+ *   success elsewhere, smaller                                  -> out of memory: the program went on without it
+ *   refusal of the same size from nearly the same stack         -> the second rung of a retry ladder: out of memory, once
+ *   refusal of less from nearly the same stack                  -> probing downwards: retry; the new one is pending
+ *   any other refusal                                           -> out of memory; the new one is pending
+ *   end of the process                                          -> out of memory
+ * "Nearly the same stack": equal but for one frame, which is how two calls in one function of an allocator look.
+ */
+#ifndef VT_PRELOAD_FAILURE_H
+#define VT_PRELOAD_FAILURE_H
+
+#include "preload/track.h"
+
+struct vt_failing {
+    int code;
+    uint16_t api;      /* enum vt_entry_id */
+    uint8_t kind;      /* enum vt_kind asked for */
+    uint8_t level;
+    int16_t device;
+    uint64_t bytes;
+    uint64_t free_bytes, total_bytes; /* 0: unknown */
+    uint64_t pointer;
+    enum vt_space space;
+};
+
+/* Each returns the index of a failure that is to be reported now, or VT_NONE. */
+uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t);
+uint32_t vt_failure_resolve_by_success(uint64_t bytes, const struct vt_stack *stack);
+
+/* `slot`: the live allocation that the free was meant for (restored), or NULL. */
+void vt_failure_free(const struct vt_failing *f, const struct vt_slot *slot, struct vt_taken_stack *t);
+
+/* At the end: what is still pending was an out-of-memory. Returns the newest one's index, or VT_NONE. */
+uint32_t vt_failure_resolve_all(void);
+
+#endif

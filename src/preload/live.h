@@ -1,0 +1,71 @@
+/*
+ * The live table: which allocation lies where, mirrored slot by slot in the recording, and the graveyard: where recently
+ * freed allocations lay, so that a second free can be named. With the state lock held.
+ */
+#ifndef VT_PRELOAD_LIVE_H
+#define VT_PRELOAD_LIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/arena.h"
+#include "vramtrack/recording.h"
+
+/* Keys of different spaces never meet: a reservation, its first mapping and an array handle may share a number. */
+enum vt_space {
+    VT_SPACE_POINTER,    /* device, managed, async, graph, pinned and imported pointers: one address space */
+    VT_SPACE_REGISTERED, /* host pointers that the application owns */
+    VT_SPACE_ARRAY,
+    VT_SPACE_MIPMAP,
+    VT_SPACE_OBJECT,     /* physical VMM memory, by serial number */
+    VT_SPACE_RESERVED,   /* reserved address space */
+    VT_SPACE_MAPPED,     /* mappings in it */
+    VT_SPACE_EXTERNAL,   /* external memory objects */
+    VT_SPACE_TENSOR      /* what framework allocators hand out */
+};
+
+struct vt_node { /* 72 bytes: with the slot's 40 the cost of one live allocation */
+    UT_hash_handle hh;
+    struct __attribute__((packed)) {
+        uint64_t address;
+        uint16_t space;
+    } key;
+    uint16_t owner; /* index + 1 of what it belongs to: the pool for VT_KIND_ASYNC, else the context; 0: none */
+    uint32_t slot;
+};
+
+struct vt_node *vt_live_find(enum vt_space space, uint64_t address);
+
+/* Adds an allocation under a key that is not taken; `slot` is copied into the recording. NULL: no memory, and recording
+ * has stopped. slot->address may differ from the key's where that is a serial number. */
+struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *slot, uint16_t owner);
+
+void vt_live_remove(struct vt_node *node);
+
+static inline uint64_t vt_node_address(const struct vt_node *n)
+{
+    return n->key.address;
+}
+
+struct vt_slot *vt_live_slot(const struct vt_node *node);
+
+/* The live allocation of VT_SPACE_POINTER that contains an address; NULL. Walks the table: for failures only. */
+struct vt_node *vt_live_containing(uint64_t address);
+
+/* Calls `leaves` for each node for which it is asked; nodes for which it returns true are removed. */
+void vt_live_sweep(bool (*leaves)(struct vt_node *, void *), void *argument);
+
+uint64_t vt_live_count(void);
+
+struct vt_grave {
+    uint64_t address;
+    uint32_t site, free_stack;
+    uint8_t space, retired, used, unused[5];
+};
+
+void vt_grave_dig(enum vt_space space, uint64_t address, uint32_t site, uint32_t free_stack, bool retired);
+const struct vt_grave *vt_grave_find(enum vt_space space, uint64_t address);
+
+void vt_live_forget(void);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * Interns modules and frames. A module is one load of one file: a library that is closed and opened again, or another
+ * one at the same address, is a module of its own (start, bias, path and build-id all count).
+ */
+#include "preload/modules.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "preload/arena.h"
+#include "preload/state.h"
+
+#define MODULES_KEPT 4096
+
+struct known {
+    uintptr_t start, bias;
+    uint32_t path, index;
+};
+static struct known known[MODULES_KEPT];
+static unsigned known_count;
+
+struct frame_entry {
+    UT_hash_handle hh;
+    struct {
+        uint64_t where;
+        uint32_t parent, module;
+    } key;
+    uint32_t id;
+};
+static struct frame_entry *frames;
+
+struct stack_entry { /* whole stacks by hash, so that a known one costs one lookup */
+    UT_hash_handle hh;
+    uint64_t hash;
+    uint32_t id;
+};
+static struct stack_entry *stacks;
+
+/* The build-id note, read from the loaded image; every step is checked against the mapped range. */
+static void read_build_id(const struct vt_object *o, struct vt_module *m)
+{
+    const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o->start;
+    if (o->end - o->start < sizeof *e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_phentsize != sizeof(ElfW(Phdr)) ||
+        e->e_phoff > VT_PAGE || e->e_phoff + e->e_phnum * sizeof(ElfW(Phdr)) > VT_PAGE)
+        return;
+    const ElfW(Phdr) *p = (const ElfW(Phdr) *)(o->start + e->e_phoff);
+    for (unsigned i = 0; i < e->e_phnum; i++) {
+        uintptr_t at = o->bias + p[i].p_vaddr, end = at + p[i].p_filesz;
+        if (p[i].p_type != PT_NOTE || at < o->start || end > o->end || end < at)
+            continue;
+        while (end - at >= sizeof(ElfW(Nhdr))) {
+            const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
+            uintptr_t name = at + sizeof *n, desc = name + ((n->n_namesz + 3ul) & ~3ul), next = desc + ((n->n_descsz + 3ul) & ~3ul);
+            if (next > end || next <= at)
+                break;
+            if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4) && n->n_descsz <= sizeof m->build_id) {
+                m->build_id_bytes = (uint8_t)n->n_descsz;
+                memcpy(m->build_id, (void *)desc, n->n_descsz);
+                return;
+            }
+            at = next;
+        }
+    }
+}
+
+static uint32_t path_id(const struct vt_object *o)
+{
+    return o->name && *o->name ? vt_intern(o->name) : vt_header()->exe;
+}
+
+uint32_t vt_module_index(const struct vt_object *o)
+{
+    uint32_t path = path_id(o);
+    for (unsigned i = 0; i < known_count; i++)
+        if (known[i].start == o->start && known[i].bias == o->bias && known[i].path == path)
+            return known[i].index;
+    uint64_t index;
+    struct vt_module *m = vt_writer_append(&vt_state.writer, VT_MODULES, &index);
+    if (!m)
+        return VT_NONE;
+    m->start = o->start;
+    m->end = o->end;
+    m->bias = o->bias;
+    m->path = path;
+    m->seen_ns = vt_now();
+    read_build_id(o, m);
+    vt_writer_publish(&vt_state.writer, VT_MODULES);
+    if (known_count < MODULES_KEPT)
+        known[known_count++] = (struct known){o->start, o->bias, path, (uint32_t)index};
+    return (uint32_t)index;
+}
+
+static uint32_t frame_id(uint32_t parent, uint32_t module, uint64_t where)
+{
+    struct frame_entry *e = NULL, probe = {.key = {.where = where, .parent = parent, .module = module}};
+    HASH_FIND(hh, frames, &probe.key, sizeof probe.key, e);
+    if (e)
+        return e->id;
+    uint64_t index;
+    struct vt_frame *f = vt_writer_append(&vt_state.writer, VT_FRAMES, &index);
+    if (!f || !(e = vt_arena_take(sizeof *e)))
+        return 0;
+    f->parent = parent;
+    f->module = module;
+    f->where = where;
+    vt_writer_publish(&vt_state.writer, VT_FRAMES);
+    e->key = probe.key;
+    e->id = (uint32_t)index + 1;
+    HASH_ADD(hh, frames, key, sizeof e->key, e);
+    return e->id;
+}
+
+uint32_t vt_stack_find(uint64_t hash)
+{
+    struct stack_entry *e = NULL;
+    HASH_FIND(hh, stacks, &hash, sizeof hash, e);
+    return e ? e->id : 0;
+}
+
+static void remember_stack(uint64_t hash, uint32_t id)
+{
+    struct stack_entry *e = vt_arena_take(sizeof *e);
+    if (!e)
+        return;
+    e->hash = hash;
+    e->id = id;
+    HASH_ADD(hh, stacks, hash, sizeof e->hash, e);
+}
+
+uint32_t vt_stack_intern(const struct vt_stack *s, const struct vt_stack_objects *o, uint64_t hash)
+{
+    uint32_t module[65], id = 0;
+    for (unsigned k = 0; k < o->count; k++)
+        module[k + 1] = vt_module_index(&o->object[k]);
+    for (unsigned i = s->count; i-- > 0;) {
+        unsigned k = o->of[i];
+        bool found = k && module[k] != VT_NONE;
+        uint64_t where = (uintptr_t)s->ip[i] - (found ? o->object[k - 1].bias : 0);
+        uint32_t next = frame_id(id, found ? module[k] : VT_NONE, where);
+        if (!next)
+            break; /* the tree is full: the outer part is better than nothing */
+        id = next;
+    }
+    if (id)
+        remember_stack(hash, id);
+    return id;
+}
+
+void vt_module_forget(void)
+{
+    known_count = 0;
+    frames = NULL;
+    stacks = NULL;
+}
+
+void vt_stack_forget(void)
+{
+    vt_module_forget();
+}

@@ -1,0 +1,34 @@
+/*
+ * The VRAMTRACK_* environment: one table, read once. docs/environment.md describes the same options to users.
+ *
+ * vt_options() may be called from anywhere, also from dlsym before any constructor ran: it only reads environ, takes
+ * no lock and allocates nothing. Threads that race to be first compute the same values.
+ */
+#ifndef VT_PRELOAD_OPTIONS_H
+#define VT_PRELOAD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum vt_report_mode { VT_REPORT_MODE_ALL, VT_REPORT_MODE_OOM, VT_REPORT_MODE_OFF };
+enum vt_stack_mode { VT_STACKS_NATIVE, VT_STACKS_OFF };
+
+struct vt_options {
+    bool off;                 /* VRAMTRACK_OFF: substitute nothing, record nothing */
+    const char *directory;    /* VRAMTRACK_DIR; NULL: working directory */
+    enum vt_stack_mode stacks; /* VRAMTRACK_STACKS */
+    unsigned depth;           /* VRAMTRACK_DEPTH: frames per stack */
+    uint64_t limit_bytes;     /* VRAMTRACK_LIMIT_MB, in bytes */
+    uint64_t events;          /* VRAMTRACK_EVENTS: ring size */
+    enum vt_report_mode report; /* VRAMTRACK_REPORT */
+    bool under_run;           /* VRAMTRACK_RUN: `vramtrack run` reports at the end */
+};
+
+#define VT_DEPTH_MAX 256u
+
+const struct vt_options *vt_options(void);
+
+/* Says on standard error which names and values were not understood, one line each. Called once, when recording starts. */
+void vt_options_complain(void);
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * Set-up when CUDA starts, and the end of the process.
+ *
+ * The end has two steps. exit() runs handlers newest first: ours is registered after the driver's, so it runs before
+ * CUDA is torn down; from then on what contexts take with them is not the program's doing and is not booked. Objects
+ * with static storage are destroyed later, and what they free still is. The end is recorded, and the report written,
+ * when our own destructor runs, behind all handlers of the program. _exit() and its kin run no handlers: both steps at
+ * once.
+ */
+#include "preload/process_hooks.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload/call.h"
+#include "preload/failure.h"
+#include "preload/report.h"
+
+static int done;
+static int exit_code; /* as exit() was told */
+
+/* A child made by vfork shares this memory but is not this process: it must not end our recording. */
+static bool is_this_process(void)
+{
+    return vt_state_recording() && vt_header()->pid == (int32_t)getpid();
+}
+
+static void begin_end(int code)
+{
+    exit_code = code;
+    if (vt_state_recording() && vt_state_lock(false)) {
+        vt_state.ending = true;
+        vt_state_unlock();
+    }
+}
+
+static void record_end(int code)
+{
+    if (!is_this_process() || vt_state.ended || !vt_state_lock(false))
+        return;
+    struct vt_header *h = vt_header();
+    vt_failure_resolve_all();
+    h->end_ns = vt_now();
+    h->exit_code = code & 0xff;
+    h->end = VT_END_EXIT;
+    vt_state.ending = vt_state.ended = true;
+    vt_state_unlock();
+    vt_report_end();
+}
+
+static void on_exit_handler(int code, void *unused)
+{
+    (void)unused;
+    if (is_this_process())
+        begin_end(code);
+}
+
+static void on_quick_exit(void)
+{
+    record_end(exit_code);
+}
+
+__attribute__((destructor)) static void at_unload(void)
+{
+    record_end(exit_code);
+}
+
+/* Keeps the driver loaded while we hold pointers into it. */
+static void pin_driver(void)
+{
+    const char *path = vt_driver_path();
+    if (path && *path)
+        dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+void vt_process_hooks(void)
+{
+    if (__atomic_load_n(&done, __ATOMIC_ACQUIRE) || __atomic_exchange_n(&done, 1, __ATOMIC_ACQ_REL))
+        return;
+    int saved = errno;
+    pin_driver();
+    vt_stack_prepare();
+    on_exit(on_exit_handler, NULL);
+    at_quick_exit(on_quick_exit);
+    errno = saved;
+}
+
+/* Registered at load and not later: a fork between two CUDA calls must be noticed. Costs one entry in libc's list. */
+__attribute__((constructor)) static void at_load(void)
+{
+    pthread_atfork(NULL, NULL, vt_state_after_fork);
+}
+
+#define EXIT_WRAPPER(name)                                                                                             \
+    VT_EXPORT __attribute__((noreturn)) void name(int code)                                                            \
+    {                                                                                                                  \
+        void (*real)(int) = (void (*)(int))vt_real_dlsym(RTLD_NEXT, #name);                                           \
+        record_end(code);                                                                                              \
+        if (real)                                                                                                      \
+            real(code);                                                                                                \
+        for (;;)                                                                                                       \
+            syscall(SYS_exit_group, code);                                                                             \
+    }
+
+EXIT_WRAPPER(_exit)
+EXIT_WRAPPER(_Exit)
+
+/* Runs the program's at_quick_exit handlers first, then ours, which was registered when CUDA started or later. */
+VT_EXPORT __attribute__((noreturn)) void quick_exit(int code)
+{
+    void (*real)(int) = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "quick_exit");
+    if (is_this_process())
+        exit_code = code;
+    if (real)
+        real(code);
+    for (;;)
+        syscall(SYS_exit_group, code);
+}
+
+/* std::terminate ends here: a program that throws because memory ran out still gets its report. */
+VT_EXPORT __attribute__((noreturn)) void abort(void)
+{
+    void (*real)(void) = (void (*)(void))vt_real_dlsym(RTLD_NEXT, "abort");
+    uint32_t failure = VT_NONE;
+    if (is_this_process() && !vt_state.ended && vt_state_lock(false)) {
+        failure = vt_failure_resolve_all();
+        vt_state_unlock();
+    }
+    if (failure != VT_NONE)
+        vt_report_oom(failure);
+    if (real)
+        real();
+    for (;;)
+        syscall(SYS_exit_group, 134);
+}

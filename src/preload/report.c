@@ -1,0 +1,111 @@
+/*
+ * The library's own reports; see report.h. The views read a private copy of the recording, so that the program's other
+ * threads go on allocating while the report is written.
+ */
+#include "preload/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload/options.h"
+#include "preload/state.h"
+#include "preload/warn.h"
+#include "recording/reader.h"
+#include "views/views.h"
+
+#define REPORTS_MAX 5
+#define INTERVAL_NS 10000000000ull
+
+static bool wrote_text; /* the .txt is ours: it may be written again */
+
+/* The recording's name with .txt in place of .vtr. */
+static bool text_path(const char *recording, char *path, size_t size)
+{
+    size_t n = strlen(recording);
+    if (n < 4 || n + 1 > size)
+        return false;
+    memcpy(path, recording, n - 4);
+    memcpy(path + n - 4, ".txt", 5);
+    return true;
+}
+
+static void write_text(struct vt_reading *reading, struct vt_report_request request)
+{
+    char path[VT_PATH_MAX];
+    if (!request.recording_path || !text_path(request.recording_path, path, sizeof path))
+        return;
+    int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (wrote_text ? O_TRUNC : O_EXCL);
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0600);
+    if (fd < 0)
+        return;
+    wrote_text = true;
+    request.fd = fd;
+    request.colour = false;
+    vt_text_write(reading, &request);
+    syscall(SYS_close, fd);
+}
+
+/* Copies the recording and hands it to the views. `summary`: also on standard error. */
+static void report(const struct vt_report_request *base, bool summary)
+{
+    void *image = NULL;
+    uint64_t bytes = 0;
+    char path[VT_PATH_MAX] = "";
+    if (!vt_state_lock(false))
+        return;
+    bytes = vt_writer_image(&vt_state.writer, &image);
+    memcpy(path, vt_state.writer.path, sizeof path);
+    vt_state_unlock();
+    struct vt_report_request request = *base;
+    request.recording_path = *path ? path : NULL;
+    vt_tls.busy = 1; /* what the analysis calls must not be recorded */
+    struct vt_reading *reading = bytes ? vt_reading_from_memory(image, bytes) : NULL;
+    if (reading) {
+        if (summary)
+            vt_summary_write(reading, &request);
+        write_text(reading, request);
+        vt_reading_close(reading);
+    } else if (summary)
+        vt_warn("no memory for a report; run: vramtrack report %s", path);
+    vt_tls.busy = 0;
+    vt_writer_free_image(image, bytes);
+}
+
+static bool terminal(void)
+{
+    struct stat st;
+    return fstat(2, &st) == 0 && S_ISCHR(st.st_mode) && isatty(2);
+}
+
+void vt_report_oom(uint32_t failure)
+{
+    static uint64_t last;
+    static unsigned count;
+    uint64_t now = vt_now();
+    if (vt_options()->report == VT_REPORT_MODE_OFF || __atomic_load_n(&count, __ATOMIC_RELAXED) >= REPORTS_MAX)
+        return;
+    uint64_t before = __atomic_load_n(&last, __ATOMIC_RELAXED);
+    if ((before && now - before < INTERVAL_NS) || !__atomic_compare_exchange_n(&last, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
+    int saved = errno;
+    struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_OOM, .failure = failure};
+    report(&request, true);
+    errno = saved;
+}
+
+void vt_report_end(void)
+{
+    const struct vt_options *o = vt_options();
+    if (o->report != VT_REPORT_MODE_ALL || o->under_run)
+        return;
+    int saved = errno;
+    struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_EXIT, .failure = VT_NONE};
+    report(&request, true);
+    errno = saved;
+}

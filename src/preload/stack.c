@@ -1,0 +1,177 @@
+/*
+ * Takes native stacks with libunwind's unw_backtrace, whose per-thread cache makes a warm walk cost tens of ns per
+ * frame, or else with libgcc's unwinder, which is ten times slower but always there.
+ *
+ * libunwind is opened RTLD_LOCAL at run time: as a DT_NEEDED of a preloaded library its _Unwind_* symbols would replace
+ * the C++ exception unwinder of the process, and the first throw in a dlopened library would crash.
+ */
+#include "preload/stack.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "preload/resolve.h"
+#include "preload/state.h"
+
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+
+typedef int backtrace_fn(void **buffer, int size);
+static backtrace_fn *take;
+static const char *unwinder;
+static int prepared;
+
+/* libgcc_s has no backtrace; its walk calls us back for each frame. Declared here because <unwind.h> would make the
+ * compiler emit references that need libgcc_s at load time. */
+typedef int trace_fn(void *context, void *argument);
+static int (*gcc_backtrace)(trace_fn *, void *);
+static uintptr_t (*gcc_get_ip)(void *);
+
+struct gcc_walk {
+    void **buffer;
+    int size, count;
+};
+
+static int gcc_step(void *context, void *argument)
+{
+    struct gcc_walk *w = argument;
+    if (w->count == w->size)
+        return 5; /* _URC_END_OF_STACK: stop */
+    w->buffer[w->count++] = (void *)gcc_get_ip(context);
+    return 0;
+}
+
+static int gcc_take(void **buffer, int size)
+{
+    struct gcc_walk w = {buffer, size, 0};
+    gcc_backtrace(gcc_step, &w);
+    return w.count;
+}
+
+/* Opens a library that we bring along, else the system's. */
+static void *open_beside(const char *name)
+{
+    static const char *const places[] = {"/lib/", "/vramtrack/", "/"};
+    char path[4096];
+    struct vt_object self;
+    void *h = NULL;
+    if (vt_object_at(__ehdr_start, &self)) {
+        const char *slash = strrchr(self.name, '/');
+        for (unsigned i = 0; slash && !h && i < sizeof places / sizeof *places; i++) {
+            int n = snprintf(path, sizeof path, "%.*s%s%s", (int)(slash - self.name), self.name, places[i], name);
+            if (n > 0 && (size_t)n < sizeof path)
+                h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+    }
+    return h ? h : dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+static bool use_libunwind(void)
+{
+    void *h = open_beside("libunwind.so.8");
+    backtrace_fn *f = h ? (backtrace_fn *)vt_real_dlsym(h, "unw_backtrace") : NULL;
+    if (!f)
+        return false;
+    unwinder = "libunwind";
+    __atomic_store_n(&take, f, __ATOMIC_RELEASE);
+    return true;
+}
+
+static bool use_libgcc(void)
+{
+    void *h = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!h)
+        return false;
+    gcc_backtrace = (int (*)(trace_fn *, void *))vt_real_dlsym(h, "_Unwind_Backtrace");
+    gcc_get_ip = (uintptr_t(*)(void *))vt_real_dlsym(h, "_Unwind_GetIP");
+    if (!gcc_backtrace || !gcc_get_ip)
+        return false;
+    unwinder = "libgcc";
+    __atomic_store_n(&take, gcc_take, __ATOMIC_RELEASE);
+    return true;
+}
+
+void vt_stack_prepare(void)
+{
+    int saved = errno;
+    if (vt_options()->stacks != VT_STACKS_OFF && !__atomic_exchange_n(&prepared, 1, __ATOMIC_ACQ_REL)) {
+        if (!use_libunwind() && !use_libgcc())
+            unwinder = "none: neither libunwind.so.8 nor libgcc_s.so.1 can be opened";
+        else {
+            void *warm[16]; /* the first walk parses tables: not in somebody's first allocation */
+            take(warm, 16);
+        }
+    }
+    errno = saved;
+}
+
+const char *vt_stack_unwinder(void)
+{
+    return unwinder ? unwinder : "off";
+}
+
+static bool ours(const void *ip)
+{
+    return (const char *)ip >= __ehdr_start && (const char *)ip < _end;
+}
+
+void vt_stack_take(struct vt_stack *s)
+{
+    void *raw[VT_DEPTH_MAX + 16];
+    int saved = errno, depth = (int)vt_options()->depth;
+    s->count = 0;
+    s->hash = 0;
+    if (!prepared)
+        vt_stack_prepare();
+    backtrace_fn *f = __atomic_load_n(&take, __ATOMIC_ACQUIRE);
+    if (f && vt_options()->stacks != VT_STACKS_OFF) {
+        int n = f(raw, depth + 8), i = 0;
+        while (i < n && ours(raw[i]))
+            i++;
+        while (n > i && !raw[n - 1])
+            n--;
+        if (n - i > depth)
+            n = i + depth;
+        s->count = n > i ? (unsigned)(n - i) : 0;
+        memcpy(s->ip, raw + i, s->count * sizeof *raw);
+    }
+    uint64_t h = 0x2545f4914f6cdd1dull;
+    for (unsigned i = 0; i < s->count; i++) {
+        h = (h ^ (uintptr_t)s->ip[i]) * 0x9fb21c651e98df25ull;
+        h ^= h >> 29;
+    }
+    s->hash = h * 0xd6e8feb86659fd93ull;
+    errno = saved;
+}
+
+void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *o)
+{
+    o->count = 0;
+    for (unsigned i = 0; i < s->count; i++) {
+        uintptr_t ip = (uintptr_t)s->ip[i] - 1;
+        unsigned k = o->count;
+        while (k > 0 && (ip < o->object[k - 1].start || ip >= o->object[k - 1].end))
+            k--;
+        if (!k && o->count < sizeof o->object / sizeof *o->object && vt_object_at((void *)ip, &o->object[o->count]))
+            k = ++o->count;
+        o->of[i] = (uint8_t)k;
+    }
+}
+
+static int read_counts(struct dl_phdr_info *info, size_t size, void *to)
+{
+    (void)size;
+    *(unsigned long long *)to = info->dlpi_subs;
+    return 1; /* the first object is enough: the counts are global */
+}
+
+bool vt_stack_objects_changed(void)
+{
+    static unsigned long long seen;
+    unsigned long long now = 0;
+    dl_iterate_phdr(read_counts, &now);
+    return __atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) != now;
+}

@@ -1,0 +1,59 @@
+/*
+ * Native stacks: taking them, and interning them in the recording's stack tree.
+ *
+ * Taking (vt_stack_take, vt_stack_locate) happens without any lock of ours, because unwinding and module lookup may
+ * take the loader's lock. Interning happens with the state lock held and does neither.
+ */
+#ifndef VT_PRELOAD_STACK_H
+#define VT_PRELOAD_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/options.h"
+
+struct vt_object { /* a loaded object, as the loader describes it now */
+    uintptr_t start, end;
+    uintptr_t bias;
+    const char *name; /* the loader's string; "" is the executable */
+    void *link_map;
+};
+
+struct vt_stack {
+    unsigned count;        /* frames, innermost first, our own left out */
+    uint32_t objects;      /* entries of object[]; 0 until vt_stack_locate */
+    uint64_t hash;         /* of the addresses; 64 bits, so that equal hashes are taken for equal stacks: with 100,000
+                              stacks the chance of one mix-up is 3e-10 */
+    void *ip[VT_DEPTH_MAX];
+};
+
+struct vt_stack_objects {
+    unsigned count;
+    struct vt_object object[64];
+    uint8_t of[VT_DEPTH_MAX]; /* frame -> object + 1; 0: none */
+};
+
+/* Loads and warms up the unwinder. From a place where dlopen is allowed (the cuInit wrapper), once; without it the
+ * first capture does it. */
+void vt_stack_prepare(void);
+
+/* The calling thread's stack from outside this library outwards. Keeps errno. */
+void vt_stack_take(struct vt_stack *s);
+
+/* Finds the object of every frame. */
+void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *objects);
+
+/* True if libraries were closed since the last call: addresses may mean something else now. Takes the loader's lock. */
+bool vt_stack_objects_changed(void);
+
+/* The frame id of a stack that was interned under this hash; 0: none. With the lock held. */
+uint32_t vt_stack_find(uint64_t hash);
+
+/* The frame id of the stack in the recording's tree, remembered under `hash`; 0 if it is empty or the tree is full.
+ * With the lock held. */
+uint32_t vt_stack_intern(const struct vt_stack *s, const struct vt_stack_objects *objects, uint64_t hash);
+
+/* Which unwinder is in use, for the recording. */
+const char *vt_stack_unwinder(void);
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * What the whole preload library shares: the lock, the per-thread words, the recording, and the life of the process.
+ *
+ * Life: nothing exists until the first allocation is seen; vt_state_lock() then creates the recording. After an
+ * internal failure the library stops recording for good and only forwards calls. The child of a fork starts afresh.
+ *
+ * Rules of the lock: no CUDA call, no dlopen/dlsym/dl_iterate_phdr, no malloc and no user code while it is held; system
+ * calls only when the recording grows. A thread that is inside (vt_tls.busy) never enters again: a signal handler that
+ * calls CUDA in the middle of our work is forwarded and counted as missed.
+ */
+#ifndef VT_PRELOAD_STATE_H
+#define VT_PRELOAD_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recording/writer.h"
+
+/* Per thread; plain words without destructors, because hooks run during thread teardown as well. Kept small: it lives
+ * in the static TLS block. */
+struct vt_tls {
+    uint8_t busy;             /* inside our own code */
+    uint8_t unused;
+    uint16_t entry;           /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
+    uint16_t runtime;         /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
+    uint16_t driver_events;   /* recorded inside that runtime call */
+    uint32_t thread;          /* index in VT_THREADS + 1 */
+    uint32_t thread_generation;
+    void *context;            /* the current context as last seen, and what is known of it */
+    int32_t context_device;
+    uint16_t context_index;
+    uint16_t unused2;
+    uint32_t context_generation;
+    uint32_t pending;         /* index + 1 of this thread's unresolved out-of-memory */
+};
+extern __thread struct vt_tls vt_tls;
+
+struct vt_state {
+    struct vt_writer writer;
+    uint64_t start_mono_ns;
+    uint32_t generation; /* counts forks: what threads remember of an older one is void */
+    bool stopped;        /* an internal failure: no recording any more */
+    bool ending;         /* exit has begun: bulk teardown is no longer the program's doing */
+    bool ended;          /* the end was recorded */
+};
+extern struct vt_state vt_state;
+
+/* Takes the lock, and starts the recording if there is none and `start`. False (and no lock): nothing to record to. */
+bool vt_state_lock(bool start);
+void vt_state_unlock(void);
+
+/* True if a recording exists (it may be gone a moment later; for short cuts only). */
+bool vt_state_recording(void);
+
+/* Stops recording for good with one warning. With the lock held. `reason` is a literal. */
+void vt_state_stop(const char *reason);
+
+/* Nanoseconds since the recording began. */
+uint64_t vt_now(void);
+
+static inline struct vt_header *vt_header(void)
+{
+    return vt_writer_header(&vt_state.writer);
+}
+
+/* A string id for a text, the same id for the same text. With the lock held. */
+uint32_t vt_intern(const char *text);
+
+/* Index of the calling thread in VT_THREADS (saturating at UINT16_MAX). With the lock held. */
+uint32_t vt_thread_index(void);
+
+/* To be registered once: puts the child of a fork into the state of a fresh process. */
+void vt_state_after_fork(void);
+
+/* Run by vt_state_after_fork: each table that lives in the arena forgets itself. */
+void vt_track_forget(void);
+void vt_stack_forget(void);
+void vt_vmm_forget(void);
+void vt_import_forget(void);
+void vt_graph_forget(void);
+void vt_context_forget(void);
+void vt_failure_forget(void);
+
+#endif

@@ -1,0 +1,309 @@
+/*
+ * Joins stacks, sites, the live table and the books into the record of one call; see track.h.
+ *
+ * Order of work: unwind without a lock; lock; if the site is known (nearly always), book and unlock. A new stack needs
+ * the loader to say which objects its frames lie in: that is done with the lock dropped, and the search repeated.
+ */
+#include "preload/track.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "preload/context.h"
+#include "preload/failure.h"
+#include "preload/ledger.h"
+#include "preload/report.h"
+
+_Static_assert(sizeof(struct vt_node) == 72, "the budget for a live allocation is 100 bytes and a share of the ring");
+
+void vt_locate(struct vt_taken_stack *t)
+{
+    if (!t->located)
+        vt_stack_locate(&t->stack, &t->objects);
+    t->located = true;
+}
+
+/* The address of a frame means another function once its library was replaced: stacks taken since then get a salt. */
+static uint64_t salt;
+
+static uint64_t salted(const struct vt_taken_stack *t)
+{
+    return t->stack.hash ^ __atomic_load_n(&salt, __ATOMIC_RELAXED);
+}
+
+uint32_t vt_stack_id(struct vt_taken_stack *t)
+{
+    if (!t->stack.count)
+        return 0;
+    uint32_t known = vt_stack_find(salted(t));
+    return known ? known : t->located ? vt_stack_intern(&t->stack, &t->objects, salted(t)) : 0;
+}
+
+static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
+{
+    uint64_t hash = salted(t);
+    uint32_t site = vt_site_find(key, hash);
+    if (site != VT_NONE || !t->located)
+        return site;
+    return vt_site_add(key, hash, vt_stack_id(t));
+}
+
+/* A stack that was never seen: the only time that the loader is asked. */
+static void locate_new(struct vt_taken_stack *t)
+{
+    if (vt_stack_objects_changed())
+        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED);
+    vt_locate(t);
+}
+
+/* Takes the lock with the site known. False: not recording (no lock). */
+static bool lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (!vt_state_lock(true))
+            return false;
+        *site = site_of(key, t);
+        if (*site != VT_NONE)
+            return true;
+        vt_state_unlock();
+        locate_new(t);
+    }
+    return false;
+}
+
+/* Takes the lock with the stack in the tree. False: not recording (no lock). */
+static bool lock_with_stack(struct vt_taken_stack *t, uint32_t *stack)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (!vt_state_lock(false))
+            return false;
+        *stack = vt_stack_id(t);
+        if (*stack || t->located || !t->stack.count)
+            return true;
+        vt_state_unlock();
+        locate_new(t);
+    }
+    return false;
+}
+
+static void event(uint8_t type, const struct vt_slot *s, uint32_t free_stack, uint64_t now)
+{
+    uint32_t thread = vt_thread_index();
+    struct vt_event e = {.time_ns = now,
+                         .address = s->address,
+                         .bytes = s->bytes,
+                         .site = s->site,
+                         .free_stack = free_stack,
+                         .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
+                         .stream = s->stream,
+                         .type = type,
+                         .kind = s->kind};
+    vt_book_event(&e);
+}
+
+/* Stream-ordered memory counts in its pool as well. */
+static void pool_change(const struct vt_slot *slot, uint16_t owner, int64_t bytes)
+{
+    if (slot->kind != VT_KIND_ASYNC || !owner)
+        return;
+    struct vt_pool *p = vt_writer_at(&vt_state.writer, VT_POOLS, owner - 1u);
+    p->live_bytes += (uint64_t)bytes;
+    if (p->live_bytes > p->peak_bytes)
+        p->peak_bytes = p->live_bytes;
+    if (p->live_bytes > p->after_trim_peak)
+        p->after_trim_peak = p->live_bytes;
+}
+
+void vt_retire_node(struct vt_node *n, uint64_t now)
+{
+    struct vt_slot s = *vt_live_slot(n);
+    vt_book_free(s.site, s.bytes, s.requested, s.time_ns, now, VT_LEFT_BY_TEARDOWN);
+    pool_change(&s, n->owner, -(int64_t)s.bytes);
+    vt_grave_dig((enum vt_space)n->key.space, n->key.address, s.site, 0, true);
+    event(VT_EVENT_RETIRE, &s, 0, now);
+}
+
+static void mark_origin(uint32_t site, const struct vt_alloc *a)
+{
+    struct vt_site *s = vt_writer_at(&vt_state.writer, VT_SITES, site);
+    s->threads |= 1ull << (vt_thread_index() % 64);
+    if (a->stream)
+        s->streams |= 1ull << ((a->stream - 1u) % 64);
+}
+
+static void book(const struct vt_alloc *a, uint32_t site)
+{
+    uint64_t now = vt_now();
+    struct vt_node *old = vt_live_find(a->space, a->key);
+    if (old) { /* the address was given out again: its end was not seen */
+        vt_retire_node(old, now);
+        vt_live_remove(old);
+    }
+    struct vt_slot slot = {.address = a->address,
+                           .bytes = a->bytes,
+                           .requested = a->requested,
+                           .time_ns = now,
+                           .site = site,
+                           .stream = a->stream,
+                           .kind = (uint8_t)a->kind,
+                           .flags = a->flags};
+    if (!vt_live_add(a->space, a->key, &slot, a->owner))
+        return;
+    vt_book_alloc(site, a->bytes, a->requested, now);
+    pool_change(&slot, a->owner, (int64_t)a->bytes);
+    mark_origin(site, a);
+    event(VT_EVENT_ALLOC, &slot, 0, now);
+}
+
+void vt_record_alloc(const struct vt_call *call, const struct vt_alloc *a)
+{
+    if (!call->record || vt_tls.busy)
+        return;
+    int saved = errno;
+    uint32_t site, report = VT_NONE;
+    struct vt_taken_stack t;
+    struct vt_site_key key = {a->level, (uint8_t)a->kind, a->device, call->label};
+    t.located = false;
+    vt_stack_take(&t.stack);
+    if (lock_with_site(&key, &t, &site)) {
+        book(a, site);
+        if (vt_tls.pending)
+            report = vt_failure_resolve_by_success(a->bytes, &t.stack);
+        vt_state_unlock();
+    }
+    vt_tls.driver_events++;
+    if (report != VT_NONE)
+        vt_report_oom(report);
+    errno = saved;
+}
+
+void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a, int code)
+{
+    if (!call->record || vt_tls.busy)
+        return;
+    int saved = errno;
+    struct vt_taken_stack t;
+    struct vt_failing f = {.code = code, .api = call->label, .kind = (uint8_t)a->kind, .level = a->level, .device = a->device, .bytes = a->bytes};
+    t.located = false;
+    vt_stack_take(&t.stack);
+    vt_locate(&t);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
+        vt_memory_info(&f.free_bytes, &f.total_bytes);
+    uint32_t report = VT_NONE;
+    if (vt_state_lock(true)) {
+        uint32_t total = vt_total_index(a->level, (uint8_t)a->kind, a->device);
+        if (total != VT_NONE)
+            ((struct vt_total *)vt_writer_at(&vt_state.writer, VT_TOTALS, total))->failed_allocs++;
+        struct vt_slot shown = {.bytes = a->bytes, .site = VT_NONE, .kind = (uint8_t)a->kind};
+        event(VT_EVENT_FAILED_ALLOC, &shown, 0, vt_now());
+        report = vt_failure_alloc(&f, &t);
+        vt_state_unlock();
+    }
+    vt_tls.driver_events++;
+    if (report != VT_NONE)
+        vt_report_oom(report);
+    errno = saved;
+}
+
+static bool take_off(struct vt_freeing *f, unsigned kinds)
+{
+    struct vt_node *n = vt_live_find(f->space, f->key);
+    struct vt_slot *s = n ? vt_live_slot(n) : NULL;
+    if (!n || !(VT_KINDS(s->kind) & kinds))
+        return false;
+    uint64_t now = vt_now();
+    f->slot = *s;
+    f->owner = n->owner;
+    vt_live_remove(n);
+    vt_book_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now, VT_LEFT_BY_FREE);
+    pool_change(&f->slot, f->owner, -(int64_t)f->slot.bytes);
+    vt_grave_dig(f->space, f->key, f->slot.site, f->free_stack, false);
+    event(VT_EVENT_FREE, &f->slot, f->free_stack, now);
+    return true;
+}
+
+void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds, bool stack)
+{
+    memset(f, 0, sizeof *f);
+    f->space = space;
+    f->key = key;
+    f->recorded = call->record && key && !vt_tls.busy;
+    if (!f->recorded || !vt_state_recording())
+        return;
+    int saved = errno;
+    struct vt_taken_stack t;
+    t.located = false;
+    t.stack.count = 0;
+    if (stack)
+        vt_stack_take(&t.stack);
+    if (lock_with_stack(&t, &f->free_stack)) {
+        f->removed = take_off(f, kinds);
+        vt_state_unlock();
+    }
+    errno = saved;
+}
+
+/* The driver kept it: back on the books, unless somebody else was given the address in the meantime. */
+static void put_back(struct vt_freeing *f)
+{
+    if (vt_live_find(f->space, f->key) || !vt_live_add(f->space, f->key, &f->slot, f->owner))
+        return;
+    uint64_t now = vt_now();
+    vt_book_undo_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now);
+    pool_change(&f->slot, f->owner, (int64_t)f->slot.bytes);
+    event(VT_EVENT_FAILED_FREE, &f->slot, f->free_stack, now);
+}
+
+void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
+{
+    if (!f->recorded)
+        return;
+    vt_tls.driver_events++;
+    if (code == 0 || (code == CUDA_ERROR_DEINITIALIZED && vt_state.ending))
+        return;
+    int saved = errno;
+    struct vt_taken_stack t;
+    struct vt_failing failing = {.code = code, .api = call->label, .pointer = f->key, .space = f->space};
+    t.located = false;
+    vt_stack_take(&t.stack);
+    vt_locate(&t);
+    if (vt_state_lock(true)) {
+        if (f->removed)
+            put_back(f);
+        vt_failure_free(&failing, f->removed ? &f->slot : NULL, &t);
+        vt_state_unlock();
+    }
+    errno = saved;
+}
+
+struct sweep {
+    vt_leaves_fn *leaves;
+    void *argument;
+    uint64_t now;
+};
+
+static bool sweep_one(struct vt_node *n, void *argument)
+{
+    struct sweep *s = argument;
+    if (!s->leaves(n, vt_live_slot(n), s->argument))
+        return false;
+    vt_retire_node(n, s->now);
+    return true;
+}
+
+void vt_retire(vt_leaves_fn *leaves, void *argument)
+{
+    int saved = errno;
+    if (vt_state_recording() && !vt_state.ending && vt_state_lock(false)) {
+        struct sweep s = {leaves, argument, vt_now()};
+        vt_live_sweep(sweep_one, &s);
+        vt_state_unlock();
+    }
+    errno = saved;
+}
+
+void vt_track_forget(void)
+{
+    vt_live_forget();
+    vt_ledger_forget();
+}

@@ -1,0 +1,68 @@
+/*
+ * From a CUDA call to the books: what wrappers call after (allocation) and around (free) the real function.
+ *
+ * None of these is called with a lock held. Each keeps errno, does nothing if the call is not to be recorded
+ * (call->record), and can't fail visibly.
+ */
+#ifndef VT_PRELOAD_TRACK_H
+#define VT_PRELOAD_TRACK_H
+
+#include "preload/call.h"
+#include "preload/live.h"
+#include "preload/stack.h"
+
+struct vt_alloc {
+    enum vt_kind kind;
+    enum vt_space space;
+    uint8_t level;      /* enum vt_level */
+    int16_t device;     /* -1: host */
+    uint16_t owner;     /* as struct vt_node's */
+    uint16_t stream;    /* index + 1 */
+    uint64_t key;       /* under which it is found */
+    uint64_t address;   /* what the recording shows; mostly the key */
+    uint64_t bytes, requested;
+    uint8_t flags;      /* VT_SLOT_* */
+};
+
+/* An allocation succeeded. */
+void vt_record_alloc(const struct vt_call *call, const struct vt_alloc *a);
+
+/* An allocation was refused with `code`. */
+void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a, int code);
+
+#define VT_KINDS(kind) (1u << (kind))
+
+struct vt_freeing {
+    bool removed;       /* a live allocation was taken off the books; node data below */
+    bool recorded;      /* vt_free_end has something to do */
+    uint16_t owner;
+    uint32_t free_stack;
+    enum vt_space space;
+    uint64_t key;
+    struct vt_slot slot;
+};
+
+/* About to free `key`: takes it off the books first, because another thread may be given the same address before the
+ * real call returns. Only kinds in the mask are taken. `stack`: take the stack of the free (for double frees). */
+void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds, bool stack);
+
+/* The real free returned `code`: 0 closes the matter, anything else restores the books and records the failure. */
+void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code);
+
+/* Ends allocations without a free call: those for which `leaves` returns true (called with the lock held). */
+typedef bool vt_leaves_fn(const struct vt_node *node, const struct vt_slot *slot, void *argument);
+void vt_retire(vt_leaves_fn *leaves, void *argument);
+
+/* With the lock held: the same for one known node. */
+void vt_retire_node(struct vt_node *node, uint64_t now);
+
+/* With the lock held: the site of the calling stack, made if needed. VT_NONE: no room. The stack must be located. */
+struct vt_taken_stack {
+    struct vt_stack stack;
+    struct vt_stack_objects objects;
+    bool located;
+};
+uint32_t vt_stack_id(struct vt_taken_stack *t);
+void vt_locate(struct vt_taken_stack *t);
+
+#endif

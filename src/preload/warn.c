@@ -1,0 +1,25 @@
+/* Messages of the preload library. */
+#include "preload/warn.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void vt_warn(const char *format, ...)
+{
+    char line[1024];
+    int saved = errno, n = snprintf(line, sizeof line, "vramtrack: ");
+    va_list args;
+    va_start(args, format);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    va_end(args);
+    if (m > 0)
+        n += m < (int)sizeof line - n - 2 ? m : (int)sizeof line - n - 2;
+    line[n++] = '\n';
+    /* syscall(): write() is a cancellation point */
+    if (syscall(SYS_write, 2, line, (size_t)n) < 0)
+        errno = saved;
+    errno = saved;
+}

@@ -1,0 +1,102 @@
+/*
+ * What the text views share; see common.h.
+ */
+#include "views/common.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "analysis/format.h"
+
+int vt_view_open(struct vt_analysis *a, struct vt_reading *reading, const struct vt_report_request *request)
+{
+    const struct vt_failure *failure = NULL;
+    const struct vt_moment *moment;
+    const char *name = request->moment;
+    char taken[sizeof moment->name + 1];
+
+    if (request->cause == VT_REPORT_OOM && !(failure = vt_reading_failure(reading, request->failure)))
+        return -ENOENT;
+    if (!name && failure) {
+        name = "end"; /* no snapshot: what is live now */
+        moment = vt_reading_moment(reading, failure->moment);
+        if (moment && moment->name[0]) {
+            memcpy(taken, moment->name, sizeof moment->name);
+            taken[sizeof moment->name] = '\0';
+            name = taken;
+        }
+    }
+    return vt_analysis_open(a, reading, name, !request->no_symbols);
+}
+
+void vt_view_trace(const struct vt_analysis *a, struct vt_trace *trace, uint32_t stack, uint32_t python_stack)
+{
+    vt_trace_build(trace, a->model.reading, a->symbols, stack, python_stack); /* without memory: an empty trace */
+}
+
+void vt_view_name(struct vt_out *out, const char *name, size_t most)
+{
+    vt_out_name(out, name, strlen(name), most);
+}
+
+void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame)
+{
+    char place[512];
+
+    vt_view_name(out, vt_format_place(place, sizeof place, frame), 0);
+}
+
+void vt_view_device(struct vt_out *out, int device)
+{
+    if (device < 0)
+        vt_out_text(out, "host");
+    else
+        vt_out_format(out, "GPU %d", device);
+}
+
+void vt_view_command(struct vt_out *out, const struct vt_reading *reading, size_t most)
+{
+    struct vt_text line = vt_reading_string(reading, vt_reading_header(reading)->cmdline);
+    size_t start = 0, written = 0;
+
+    while (start < line.length && written < most) {
+        size_t length = strnlen(line.text + start, line.length - start);
+
+        if (start)
+            vt_out_text(out, " ");
+        vt_out_name(out, line.text + start, length, most - written);
+        written += length + 1;
+        start += length + 1;
+    }
+    if (start < line.length)
+        vt_out_text(out, " ...");
+}
+
+/* A path as a word for a shell: quoted if it holds anything unusual. */
+static void write_word(struct vt_out *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+    const char *quote;
+
+    if (*word && !word[strspn(word, plain)]) {
+        vt_out_text(out, word);
+        return;
+    }
+    vt_out_text(out, "'");
+    for (; (quote = strchr(word, '\'')); word = quote + 1) {
+        vt_out_name(out, word, (size_t)(quote - word), 0);
+        vt_out_text(out, "'\\''");
+    }
+    vt_view_name(out, word, 0);
+    vt_out_text(out, "'");
+}
+
+void vt_view_next(struct vt_out *out, const struct vt_report_request *request)
+{
+    if (request->next_command) {
+        vt_view_name(out, request->next_command, 0);
+    } else if (request->recording_path) {
+        vt_out_text(out, "vramtrack report ");
+        write_word(out, request->recording_path);
+    }
+}

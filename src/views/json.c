@@ -1,0 +1,369 @@
+/*
+ * The report as JSON, schema vramtrack-report/1. Every key is always there; what is not known is null, and lists of what
+ * is not known are empty. Values are built with jansson one list element at a time and written at once, so a recording
+ * with a hundred thousand stack frames needs no hundred thousand objects in memory.
+ *
+ * Beyond the schema: "moment" (the one shown) and "notes" (what is missing from the recording or the symbols).
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/modules.h"
+#include "views/common.h"
+
+#define DUMP (JSON_COMPACT | JSON_ENCODE_ANY)
+
+/* Text as valid UTF-8: bytes that are not become \xNN. NULL becomes null. */
+static json_t *text(const char *bytes, size_t length)
+{
+    char *copy, *to;
+    size_t at = 0;
+    json_t *value;
+
+    if (!bytes)
+        return json_null();
+    if ((value = json_stringn(bytes, length)))
+        return value;
+    if (!(to = copy = malloc(length * 4 + 1)))
+        return NULL;
+    while (at < length) {
+        unsigned size = vt_utf8_sequence(bytes + at, length - at);
+
+        if (size)
+            memcpy(to, bytes + at, size);
+        else
+            sprintf(to, "\\x%02x", (unsigned char)bytes[at]);
+        to += size ? size : 4;
+        at += size ? size : 1;
+    }
+    value = json_stringn(copy, (size_t)(to - copy));
+    free(copy);
+    return value;
+}
+
+static json_t *chars(const char *string)
+{
+    return text(string, string ? strlen(string) : 0);
+}
+
+static json_t *number(uint64_t value)
+{
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+static json_t *number_if(bool known, uint64_t value)
+{
+    return known ? number(value) : json_null();
+}
+
+static json_t *seconds(uint64_t nanoseconds)
+{
+    return json_real((double)nanoseconds / 1e9);
+}
+
+static void set(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value);
+}
+
+static int sink(const char *buffer, size_t bytes, void *out)
+{
+    vt_out_bytes(out, buffer, bytes);
+    return 0;
+}
+
+/* Writes a value and lets go of it. */
+static void put(struct vt_out *out, json_t *value)
+{
+    if (!value || json_dump_callback(value, sink, out, DUMP))
+        out->error = out->error ? out->error : -ENOMEM;
+    json_decref(value);
+}
+
+static void put_key(struct vt_out *out, const char *key, json_t *value)
+{
+    vt_out_format(out, ",\n\"%s\":", key);
+    put(out, value);
+}
+
+/* Writes `"key":[` , then element(i) for each i, then `]`. */
+static void put_list(struct vt_out *out, const char *key, uint32_t count, const struct vt_analysis *a,
+                     json_t *(*element)(const struct vt_analysis *a, uint32_t index))
+{
+    uint32_t i;
+
+    vt_out_format(out, ",\n\"%s\":[", key);
+    for (i = 0; i < count && !out->error; i++) {
+        vt_out_text(out, i ? ",\n" : "\n");
+        put(out, element(a, i));
+    }
+    vt_out_text(out, "]");
+}
+
+static json_t *command_line(const struct vt_reading *r)
+{
+    struct vt_text line = vt_reading_string(r, vt_reading_header(r)->cmdline);
+    json_t *list = json_array();
+    size_t start, length;
+
+    for (start = 0; start < line.length; start += length + 1) {
+        length = strnlen(line.text + start, line.length - start);
+        json_array_append_new(list, text(line.text + start, length));
+    }
+    return list;
+}
+
+static json_t *process(const struct vt_model *m)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    json_t *object = json_object();
+
+    set(object, "pid", json_integer(h->pid));
+    set(object, "host", chars(h->host));
+    set(object, "cmdline", command_line(m->reading));
+    set(object, "rank", number_if(h->rank >= 0, (uint64_t)h->rank));
+    set(object, "local_rank", number_if(h->local_rank >= 0, (uint64_t)h->local_rank));
+    set(object, "world_size", number_if(h->world_size >= 0, (uint64_t)h->world_size));
+    set(object, "start_unix", seconds(h->start_unix_ns));
+    set(object, "duration_s", seconds(m->duration_ns));
+    set(object, "end", json_string(vt_end_name(m->end)));
+    set(object, "exit_code", h->end == VT_END_EXIT ? json_integer(h->exit_code) : json_null());
+    return object;
+}
+
+static json_t *uuid(const uint8_t *id)
+{
+    static const uint8_t none[16];
+    char string[48] = "GPU-";
+    size_t used = 4, i;
+
+    if (!memcmp(id, none, sizeof none))
+        return json_null();
+    for (i = 0; i < 16; i++)
+        used += (size_t)sprintf(string + used, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id[i]);
+    return json_string(string);
+}
+
+static json_t *nulls(const char *const *keys)
+{
+    json_t *object = json_object();
+
+    for (; *keys; keys++)
+        set(object, *keys, json_null());
+    return object;
+}
+
+static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
+{
+    static const char *const tensors[] = {"parameters", "gradients", "optimizer", "activations", "inputs", "other", NULL};
+    json_t *object = json_object(), *libraries = json_array(), *library;
+    uint32_t i;
+
+    for (i = 0; i < d->library_count; i++) {
+        const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
+
+        library = json_object();
+        set(library, "module", module ? chars(vt_basename(vt_reading_chars(m->reading, module->path))) : json_null());
+        set(library, "bytes", number(d->libraries[i].bytes));
+        json_array_append_new(libraries, library);
+    }
+    set(object, "tensors", nulls(tensors));
+    set(object, "cached_unused", json_null());
+    set(object, "application", number(d->application));
+    set(object, "libraries", libraries);
+    set(object, "context_and_code", number_if(d->context_known, d->context));
+    set(object, "other_processes", json_array());
+    set(object, "unaccounted", number_if(d->unaccounted_known, d->unaccounted));
+    set(object, "free", number_if(d->free_known, d->free));
+    return object;
+}
+
+static json_t *device(const struct vt_analysis *a, uint32_t i)
+{
+    const struct vt_device_row *d = &a->model.devices[i];
+    json_t *object = json_object();
+
+    set(object, "index", json_integer(d->record->ordinal));
+    set(object, "name", text(d->record->name, strnlen(d->record->name, sizeof d->record->name)));
+    set(object, "uuid", uuid(d->record->uuid));
+    set(object, "total_bytes", number_if(d->record->total_bytes, d->record->total_bytes));
+    set(object, "account", account(&a->model, d));
+    return object;
+}
+
+static json_t *total(const struct vt_analysis *a, uint32_t i)
+{
+    const struct vt_total_row *row = &a->model.totals[i];
+    json_t *object = json_object();
+
+    set(object, "level", json_string(vt_level_name(row->record->level)));
+    set(object, "kind", json_string(vt_kind_name(row->record->kind)));
+    set(object, "device", json_integer(row->record->device));
+    set(object, "live_bytes", number(row->live_bytes));
+    set(object, "live_count", number(row->live_count));
+    set(object, "peak_bytes", number(row->record->peak_bytes));
+    set(object, "requested_bytes", number(row->requested_bytes));
+    set(object, "alloc_calls", number(row->record->alloc_calls));
+    set(object, "free_calls", number(row->record->free_calls));
+    set(object, "failed_allocs", number(row->record->failed_allocs));
+    set(object, "failed_frees", number(row->record->failed_frees));
+    return object;
+}
+
+static json_t *moment(const struct vt_analysis *a, uint32_t i)
+{
+    json_t *object = json_object();
+
+    set(object, "name", chars(a->model.moments[i].name));
+    set(object, "time_s", seconds(a->model.moments[i].time_ns));
+    return object;
+}
+
+static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack)
+{
+    json_t *list = json_array(), *object;
+    struct vt_trace trace;
+    uint32_t i;
+
+    vt_view_trace(a, &trace, stack, python_stack);
+    for (i = 0; i < trace.count; i++) {
+        const struct vt_display_frame *f = &trace.frames[i];
+
+        if (f->ours)
+            continue;
+        object = json_object();
+        set(object, "lang", json_string(f->lang == VT_LANG_PYTHON ? "python" : "native"));
+        set(object, "function", chars(f->function));
+        set(object, "file", chars(f->file));
+        set(object, "line", number_if(f->line, f->line));
+        set(object, "module", chars(f->module));
+        set(object, "offset", number(f->offset));
+        json_array_append_new(list, object);
+    }
+    vt_trace_free(&trace);
+    return list;
+}
+
+static json_t *growth(const struct vt_growth *g)
+{
+    json_t *object = json_object();
+
+    set(object, "bytes", json_integer(g->bytes));
+    set(object, "allocs", json_integer(g->allocs));
+    set(object, "bytes_per_step", json_null());
+    set(object, "steps", json_null());
+    set(object, "bytes_per_s", json_real(g->bytes_per_s));
+    set(object, "monotonic", json_boolean(g->monotonic));
+    return object;
+}
+
+static json_t *site(const struct vt_analysis *a, uint32_t i)
+{
+    const struct vt_site_row *row = &a->model.sites[i];
+    const struct vt_site *s = row->record;
+    json_t *object = json_object();
+
+    set(object, "id", json_integer(row->index));
+    set(object, "level", json_string(vt_level_name(s->level)));
+    set(object, "kind", json_string(vt_kind_name(s->kind)));
+    set(object, "device", json_integer(s->device));
+    set(object, "api", chars(vt_reading_chars(a->model.reading, s->api)));
+    set(object, "live_bytes", number(row->live_bytes));
+    set(object, "live_count", number(row->live_count));
+    set(object, "at_peak_bytes", number(row->at_peak_bytes));
+    set(object, "peak_bytes", number(s->peak_bytes));
+    set(object, "alloc_calls", number(s->alloc_calls));
+    set(object, "free_calls", number(s->free_calls));
+    set(object, "total_bytes", number(s->total_bytes));
+    set(object, "threads", json_integer(__builtin_popcountll(s->threads)));
+    set(object, "streams", json_integer(__builtin_popcountll(s->streams)));
+    set(object, "category", s->level == VT_LEVEL_DRIVER ? json_string(vt_owner_name(row->owner)) : json_null());
+    set(object, "verdict", chars(row->verdict));
+    set(object, "growth", growth(&row->growth));
+    set(object, "frames", frames(a, s->stack, s->python_stack));
+    return object;
+}
+
+static json_t *failure(const struct vt_analysis *a, uint32_t i)
+{
+    const struct vt_failure *f = a->model.failures[i].record;
+    const char *api = vt_reading_chars(a->model.reading, f->api);
+    json_t *object = json_object();
+
+    set(object, "kind", json_string(vt_failure_name(f->kind)));
+    set(object, "api", chars(api));
+    set(object, "code", json_integer(f->code));
+    set(object, "code_name", chars(vt_code_name(f->code, api)));
+    set(object, "count", number(f->count));
+    set(object, "requested_bytes", number(f->requested_bytes));
+    set(object, "free_bytes", number_if(f->total_bytes, f->free_bytes));
+    set(object, "total_bytes", number_if(f->total_bytes, f->total_bytes));
+    set(object, "allocated_bytes", number(f->allocated_bytes));
+    set(object, "reserved_bytes", number(f->reserved_bytes));
+    set(object, "driver_visible", json_boolean(f->driver_visible));
+    set(object, "pointer_offset", number_if(f->kind == VT_FAILURE_INTERIOR_POINTER, f->pointer_offset));
+    set(object, "frames", frames(a, f->stack, f->python_stack));
+    set(object, "allocated_at", frames(a, f->allocated_at, 0));
+    set(object, "freed_at", frames(a, f->freed_at, 0));
+    return object;
+}
+
+static json_t *finding(const struct vt_analysis *a, uint32_t index)
+{
+    const struct vt_finding *f = &a->findings.list[index];
+    json_t *object = json_object(), *evidence = json_array(), *advice = json_array(), *sites = json_array(), *entry;
+    uint32_t i;
+
+    for (i = 0; i < f->evidence_count; i++)
+        json_array_append_new(evidence, chars(f->evidence[i]));
+    for (i = 0; i < f->advice_count; i++) {
+        entry = json_object();
+        set(entry, "text", chars(f->advice[i].text));
+        set(entry, "saves_bytes", number_if(f->advice[i].saves_bytes, f->advice[i].saves_bytes));
+        json_array_append_new(advice, entry);
+    }
+    for (i = 0; i < f->site_count; i++)
+        json_array_append_new(sites, json_integer(f->sites[i]));
+    set(object, "family", json_string(vt_family_name(f->family)));
+    set(object, "title", chars(f->title));
+    set(object, "evidence", evidence);
+    set(object, "advice", advice);
+    set(object, "sites", sites);
+    set(object, "confidence", json_string(vt_confidence_name(f->confidence)));
+    return object;
+}
+
+static json_t *note(const struct vt_analysis *a, uint32_t i)
+{
+    return chars(a->model.notes[i]);
+}
+
+int vt_json_write(struct vt_reading *reading, const struct vt_report_request *request)
+{
+    const char *path = request->recording_path ? request->recording_path : vt_reading_name(reading);
+    struct vt_analysis a;
+    struct vt_out out;
+    int error = vt_view_open(&a, reading, request);
+
+    if (error)
+        return error;
+    vt_out_open(&out, request->fd, false);
+    vt_out_text(&out, "{\"schema\":\"vramtrack-report/1\"");
+    put_key(&out, "recording", *path ? chars(path) : json_null());
+    put_key(&out, "process", process(&a.model));
+    put_key(&out, "moment", chars(a.model.moment));
+    put_list(&out, "devices", a.model.device_count, &a, device);
+    put_list(&out, "totals", a.model.total_count, &a, total);
+    put_list(&out, "moments", a.model.moment_count, &a, moment);
+    put_list(&out, "sites", a.model.site_count, &a, site);
+    put_list(&out, "failures", a.model.failure_count, &a, failure);
+    put_list(&out, "fragmentation", 0, &a, note);
+    put_list(&out, "findings", a.findings.count, &a, finding);
+    vt_analysis_take_notes(&a);
+    put_list(&out, "notes", a.model.note_count, &a, note);
+    vt_out_text(&out, "}\n");
+    vt_analysis_close(&a);
+    return vt_out_close(&out);
+}

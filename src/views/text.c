@@ -1,0 +1,327 @@
+/*
+ * The full report as text: what ran, the account of each GPU, what failed, what was found, totals, sites, notes.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "analysis/format.h"
+#include "analysis/modules.h"
+#include "views/common.h"
+
+#define SITES 20        /* default number of sites */
+#define STACK_LINES 24  /* visible frames of a stack */
+
+static void heading(struct vt_out *out, const char *text)
+{
+    vt_out_text(out, "\n");
+    vt_out_colour(out, VT_BOLD);
+    vt_out_text(out, text);
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_text(out, "\n");
+}
+
+static void write_start(struct vt_out *out, const struct vt_header *h)
+{
+    time_t seconds = (time_t)(h->start_unix_ns / 1000000000u);
+    struct tm parts;
+
+    if (gmtime_r(&seconds, &parts))
+        vt_out_format(out, "%04d-%02d-%02d %02d:%02d:%02d UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                      parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+static void write_end(struct vt_out *out, const struct vt_model *m)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    char time[VT_FORMAT_BYTES];
+
+    vt_out_format(out, ", %s %s", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
+                  vt_format_seconds(time, m->duration_ns));
+    if (m->end == VT_PROCESS_KILLED)
+        vt_out_text(out, ", was killed or crashed");
+    else if (h->end == VT_END_EXEC)
+        vt_out_text(out, ", replaced itself by another program");
+    else if (m->end == VT_PROCESS_EXIT)
+        vt_out_format(out, ", exit status %d", h->exit_code);
+}
+
+static void write_header(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_model *m = &a->model;
+    const struct vt_header *h = vt_reading_header(m->reading);
+    char time[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    vt_out_colour(out, VT_BOLD);
+    vt_out_text(out, "GPU memory of ");
+    vt_view_name(out, h->program, 0);
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, " (pid %d on ", h->pid);
+    vt_view_name(out, h->host, 0);
+    if (h->rank >= 0)
+        vt_out_format(out, ", rank %d of %d", h->rank, h->world_size);
+    vt_out_text(out, ")\n  command    ");
+    vt_view_command(out, m->reading, 400);
+    vt_out_text(out, "\n  started    ");
+    write_start(out, h);
+    write_end(out, m);
+    vt_out_text(out, "\n  moment     ");
+    vt_view_name(out, m->moment, 0);
+    vt_out_format(out, ", at %s; there are", vt_format_seconds(time, m->moment_ns));
+    for (i = 0; i < m->moment_count && i < 12; i++) {
+        vt_out_text(out, i ? ", " : " ");
+        vt_view_name(out, m->moments[i].name, 0);
+    }
+    vt_out_text(out, m->moment_count > 12 ? " ...\n" : "\n");
+    if (request->recording_path) {
+        vt_out_text(out, "  recording  ");
+        vt_view_name(out, request->recording_path, 0);
+        vt_out_text(out, "\n");
+    }
+}
+
+static void account_line(struct vt_out *out, uint64_t bytes, const char *label)
+{
+    char text[VT_FORMAT_BYTES];
+
+    vt_out_format(out, "  %12s  ", vt_format_bytes(text, bytes));
+    vt_view_name(out, label, 0);
+}
+
+static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
+{
+    char total[VT_FORMAT_BYTES], time[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    vt_out_text(out, "\n");
+    vt_out_colour(out, VT_BOLD);
+    vt_out_format(out, "GPU %d: ", d->record->ordinal);
+    vt_out_name(out, d->record->name, strnlen(d->record->name, sizeof d->record->name), 0);
+    if (d->record->total_bytes)
+        vt_out_format(out, ", %s", vt_format_bytes(total, d->record->total_bytes));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_text(out, "\n");
+    account_line(out, d->application, "application and frameworks");
+    vt_out_text(out, "\n");
+    for (i = 0; i < d->library_count; i++) {
+        const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
+
+        account_line(out, d->libraries[i].bytes, module ? vt_basename(vt_reading_chars(m->reading, module->path)) : "?");
+        vt_out_text(out, "\n");
+    }
+    if (d->context_known) {
+        account_line(out, d->context, "CUDA context and code");
+        vt_out_text(out, "\n");
+    }
+    if (d->unaccounted_known) {
+        account_line(out, d->unaccounted, "other processes and unaccounted");
+        vt_out_text(out, "\n");
+    }
+    if (d->free_known) {
+        account_line(out, d->free, "free");
+        vt_out_format(out, " (as seen at %s)\n", vt_format_seconds(time, d->free_ns));
+    }
+}
+
+static void write_stack(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
+                        const char *indent, uint32_t stack, uint32_t python_stack)
+{
+    struct vt_trace trace;
+    uint32_t i, shown = 0;
+
+    vt_view_trace(a, &trace, stack, python_stack);
+    for (i = 0; i < trace.count; i++) {
+        if (trace.frames[i].hidden && !request->all_frames)
+            continue;
+        if (shown++ == STACK_LINES && !request->all_frames) {
+            vt_out_format(out, "%s...\n", indent);
+            break;
+        }
+        vt_out_text(out, indent);
+        vt_out_colour(out, i == trace.user ? VT_BOLD : VT_PLAIN);
+        vt_view_place(out, &trace.frames[i]);
+        vt_out_colour(out, VT_PLAIN);
+        vt_out_text(out, "\n");
+    }
+    if (!trace.count)
+        vt_out_format(out, "%s(no stack)\n", indent);
+    vt_trace_free(&trace);
+}
+
+static void write_failure(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
+                          const struct vt_failure *f)
+{
+    const char *api = vt_reading_chars(a->model.reading, f->api), *code = vt_code_name(f->code, api);
+    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES];
+
+    vt_out_text(out, "  ");
+    vt_out_colour(out, VT_RED);
+    vt_out_text(out, vt_failure_name(f->kind));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_text(out, ": ");
+    vt_view_name(out, *api ? api : "?", 64);
+    vt_out_format(out, " returned %d%s%s on ", f->code, code ? " " : "", code ? code : "");
+    vt_view_device(out, f->device);
+    vt_out_format(out, ", %llu time%s", (unsigned long long)f->count, f->count == 1 ? "" : "s");
+    if (f->requested_bytes)
+        vt_out_format(out, ", %s requested", vt_format_bytes(one, f->requested_bytes));
+    if (f->total_bytes)
+        vt_out_format(out, ", %s free of %s", vt_format_bytes(one, f->free_bytes), vt_format_bytes(two, f->total_bytes));
+    if (f->kind == VT_FAILURE_INTERIOR_POINTER)
+        vt_out_format(out, ", %llu bytes into its allocation", (unsigned long long)f->pointer_offset);
+    vt_out_text(out, "\n");
+    write_stack(out, a, request, "      ", f->stack, f->python_stack);
+    if (f->allocated_at) {
+        vt_out_text(out, "    allocated at\n");
+        write_stack(out, a, request, "      ", f->allocated_at, 0);
+    }
+    if (f->freed_at) {
+        vt_out_text(out, "    freed before at\n");
+        write_stack(out, a, request, "      ", f->freed_at, 0);
+    }
+}
+
+static void write_failures(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_model *m = &a->model;
+    uint32_t i, most = request->top ? request->top : SITES;
+
+    if (!m->failure_count)
+        return;
+    heading(out, "Failed calls");
+    for (i = 0; i < m->failure_count && i < most; i++)
+        write_failure(out, a, request, m->failures[i].record);
+    if (i < m->failure_count)
+        vt_out_format(out, "  and %u more\n", m->failure_count - i);
+}
+
+static void write_findings(struct vt_out *out, const struct vt_findings *findings)
+{
+    uint32_t i, j;
+    char bytes[VT_FORMAT_BYTES];
+
+    heading(out, "Findings");
+    for (i = 0; i < findings->count; i++) {
+        const struct vt_finding *f = &findings->list[i];
+
+        vt_out_text(out, "  ");
+        vt_out_colour(out, f->family == VT_FAMILY_NONE ? VT_GREEN : VT_YELLOW);
+        vt_out_text(out, vt_family_name(f->family));
+        vt_out_colour(out, VT_PLAIN);
+        vt_out_format(out, " (%s): ", vt_confidence_name(f->confidence));
+        vt_view_name(out, f->title, 0);
+        vt_out_text(out, "\n");
+        for (j = 0; j < f->evidence_count; j++) {
+            vt_out_text(out, "      - ");
+            vt_view_name(out, f->evidence[j], 0);
+            vt_out_text(out, "\n");
+        }
+        for (j = 0; j < f->advice_count; j++) {
+            vt_out_text(out, "      try: ");
+            vt_view_name(out, f->advice[j].text, 0);
+            if (f->advice[j].saves_bytes)
+                vt_out_format(out, " (%s)", vt_format_bytes(bytes, f->advice[j].saves_bytes));
+            vt_out_text(out, "\n");
+        }
+    }
+}
+
+static void write_totals(struct vt_out *out, const struct vt_model *m)
+{
+    char live[VT_FORMAT_BYTES], peak[VT_FORMAT_BYTES], device[16];
+    uint32_t i;
+
+    heading(out, "Totals");
+    vt_out_format(out, "  %-7s %-16s %-7s %12s %9s %12s %12s %12s %7s\n", "level", "kind", "where", "live", "count",
+                  "peak", "allocations", "frees", "failed");
+    for (i = 0; i < m->total_count; i++) {
+        const struct vt_total *t = m->totals[i].record;
+
+        snprintf(device, sizeof device, t->device < 0 ? "host" : "GPU %d", t->device);
+        vt_out_format(out, "  %-7s %-16s %-7s %12s %9llu %12s %12llu %12llu %7llu\n", vt_level_name(t->level),
+                      vt_kind_name(t->kind), device, vt_format_bytes(live, m->totals[i].live_bytes),
+                      (unsigned long long)m->totals[i].live_count, vt_format_bytes(peak, t->peak_bytes),
+                      (unsigned long long)t->alloc_calls, (unsigned long long)t->free_calls,
+                      (unsigned long long)(t->failed_allocs + t->failed_frees));
+    }
+    if (!m->total_count)
+        vt_out_text(out, "  nothing was allocated\n");
+}
+
+static void write_site(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
+                       const struct vt_site_row *site)
+{
+    const struct vt_site *s = site->record;
+    char live[VT_FORMAT_BYTES], peak[VT_FORMAT_BYTES], own[VT_FORMAT_BYTES];
+    int threads = __builtin_popcountll(s->threads);
+
+    vt_out_format(out, "  #%-5u ", site->index);
+    vt_out_colour(out, VT_BOLD);
+    vt_out_format(out, "%12s", vt_format_bytes(live, site->live_bytes));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, " in %llu, %s%s on ", (unsigned long long)site->live_count, vt_kind_name(s->kind),
+                  s->level == VT_LEVEL_TENSOR ? " (tensor)" : "");
+    vt_view_device(out, s->device);
+    vt_out_text(out, " by ");
+    vt_view_name(out, vt_reading_chars(a->model.reading, s->api), 64);
+    vt_out_format(out, "; at the peak %s, own peak %s; %llu allocated, %llu freed, %d thread%s",
+                  vt_format_bytes(peak, site->at_peak_bytes), vt_format_bytes(own, s->peak_bytes),
+                  (unsigned long long)s->alloc_calls, (unsigned long long)(s->free_calls + s->retired), threads,
+                  threads == 1 ? "" : "s");
+    if (site->verdict)
+        vt_out_format(out, " [%s]", site->verdict);
+    vt_out_text(out, "\n");
+    write_stack(out, a, request, "      ", s->stack, s->python_stack);
+}
+
+static void write_sites(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_model *m = &a->model;
+    uint32_t most = request->top ? request->top : SITES, shown = most < m->site_count ? most : m->site_count, i;
+
+    heading(out, "Who holds it");
+    if (shown < m->site_count)
+        vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", shown, m->site_count);
+    for (i = 0; i < shown; i++)
+        write_site(out, a, request, &m->sites[i]);
+    if (!m->site_count)
+        vt_out_text(out, "  nothing was allocated\n");
+}
+
+static void write_notes(struct vt_out *out, struct vt_analysis *a)
+{
+    uint32_t i;
+
+    vt_analysis_take_notes(a);
+    if (!a->model.note_count)
+        return;
+    heading(out, "Notes");
+    for (i = 0; i < a->model.note_count; i++) {
+        vt_out_text(out, "  - ");
+        vt_view_name(out, a->model.notes[i], 0);
+        vt_out_text(out, "\n");
+    }
+}
+
+int vt_text_write(struct vt_reading *reading, const struct vt_report_request *request)
+{
+    struct vt_analysis a;
+    struct vt_out out;
+    int error = vt_view_open(&a, reading, request);
+    uint32_t i;
+
+    if (error)
+        return error;
+    vt_out_open(&out, request->fd, request->colour);
+    write_header(&out, &a, request);
+    for (i = 0; i < a.model.device_count; i++)
+        write_device(&out, &a.model, &a.model.devices[i]);
+    write_failures(&out, &a, request);
+    write_findings(&out, &a.findings);
+    write_totals(&out, &a.model);
+    write_sites(&out, &a, request);
+    write_notes(&out, &a);
+    vt_analysis_close(&a);
+    return vt_out_close(&out);
+}
