@@ -95,7 +95,6 @@ PRELOAD_SRC := $(wildcard src/preload/*.c src/preload/*/*.c)
 PRELOAD_ASM := $(wildcard src/preload/dlsym_$(ARCH).S)
 CORE_SRC := $(wildcard src/recording/*.c src/analysis/*.c src/views/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
-EXPORTS := src/preload/exports.map
 
 object = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(patsubst src/%.S,$(BUILD)/obj/%.o,$(1)))
 PRELOAD_OBJ = $(call object,$(PRELOAD_SRC) $(PRELOAD_ASM))
@@ -103,22 +102,22 @@ CORE_OBJ = $(call object,$(CORE_SRC))
 LIB_OBJ = $(PRELOAD_OBJ) $(call object,$(filter-out $(JSON_VIEWS),$(CORE_SRC)))
 CLI_OBJ = $(call object,$(CLI_SRC)) $(CORE_OBJ)
 CORE_LIB = $(BUILD)/obj/libvramtrack_core.a
+FLAGS_FILE := $(BUILD)/.flags
 
 # --- targets ---------------------------------------------------------------------------------------------------------
 
 .PHONY: all
 all: $(BUILD)/libvramtrack.so $(BUILD)/vramtrack helpers ## the library and the command (default)
 
-# A parts file of a folder may add rules and generated sources before these are used.
--include src/preload/preload.mk
--include tests/sim/sim.mk
+# Rules of single folders: the export list, the simulated GPU, the demo; what tests and benchmarks need beyond the usual.
+include src/preload/preload.mk
+include tests/sim/sim.mk
 -include tests/unit/unit.mk
 -include tests/integration/integration.mk
--include tests/demo/demo.mk
+include tests/demo/demo.mk
 -include bench/bench.mk
 
 # Objects depend on the flags: CC=clang or DEBUG=1 in the same directory rebuilds what has to be rebuilt.
-FLAGS_FILE := $(BUILD)/.flags
 $(FLAGS_FILE): FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(CC) $(CXX) $(ALL_CFLAGS) $(CXXFLAGS) $(LDFLAGS))' | cmp -s - $@ || \
@@ -186,7 +185,7 @@ $(BUILD)/unit/test_%: $(BUILD)/unit/test_%.o $$(addprefix $$(BUILD)/obj/,$$(UNIT
 unit: $(UNIT_BIN) ## the unit test programs
 
 .PHONY: tests
-tests: all unit $(if $(wildcard tests/sim/sim.mk),sim) ## everything that `make check` runs, without running it
+tests: all unit sim $(SIM_OUT)/sim_selftest $(SIM_OUT)/sim_selftest_static ## everything that `make check` runs, without running it
 
 CHECK_ENV = BUILD='$(ABS_BUILD)' SAN='$(SAN)' CC='$(CC)' CXX='$(CXX)' CUDA_INCLUDE='$(abspath $(CUDA_INCLUDE))' ARCH='$(ARCH)'
 
@@ -199,11 +198,11 @@ check-all: ## check, then with ASan+UBSan, TSan, gcc -O0 and clang, each in its 
 	@MAKE='$(MAKE)' scripts/check-all
 
 .PHONY: demo
-demo: all $(if $(wildcard tests/sim/sim.mk),sim) ## a program that leaks until the GPU is full, and its post-mortem
+demo: all sim ## a program that leaks until the GPU is full, and its post-mortem
 	@$(CHECK_ENV) CUDA_HOME='$(CUDA_HOME)' tests/demo/run
 
 .PHONY: bench
-bench: all $(if $(wildcard tests/sim/sim.mk),sim) ## overhead against the same program without vramtrack
+bench: all sim ## overhead against the same program without vramtrack
 	@if [ -x bench/run ]; then $(CHECK_ENV) bench/run; else echo 'bench/run is not there'; exit 1; fi
 
 # --- install ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "preload/cuda/headers.h"
+#include "preload/elf.h"
 #include "preload/options.h"
 
 struct entry {
@@ -165,22 +166,13 @@ static void mark_bound(const struct vt_object *driver)
     __atomic_store_n(&driver_path, driver->name, __ATOMIC_RELEASE);
 }
 
-static bool inside(const void *address, const struct vt_object *o)
-{
-    return (uintptr_t)address >= o->start && (uintptr_t)address < o->end;
-}
-
-/* Learns the addresses of all driver entry points of one driver library. `handle` finds its symbols. */
-static void bind(void *handle, const struct vt_object *driver)
+/* Learns the addresses of all driver entry points of one driver library. */
+static void bind(const struct vt_object *driver)
 {
     for (unsigned e = 0; e < VT_E_count; e++) {
         if (vt_entry_is_runtime(e))
             continue;
-        void *own = vt_real_dlsym(handle, entries[e].name), *next = vt_real_dlsym(RTLD_NEXT, entries[e].name);
-        if (own && !inside(own, driver))
-            own = NULL;
-        if (!own && next && inside(next, driver))
-            own = next;
+        void *own = vt_elf_symbol(driver->link_map, entries[e].name), *next = vt_real_dlsym(RTLD_NEXT, entries[e].name);
         if (own) {
             __atomic_store_n(&entries[e].driver, own, __ATOMIC_RELEASE);
             add_route(own, e);
@@ -195,18 +187,18 @@ static void bind(void *handle, const struct vt_object *driver)
     dlerror(); /* lookups of ours that failed are not the program's business */
 }
 
-static void bind_object_of(void *address, void *handle)
+static void bind_object_of(void *address)
 {
     struct vt_object o;
     if (vt_object_at(address, &o) && vt_is_driver_path(o.name) && !is_bound(o.start))
-        bind(handle ? handle : o.link_map, &o);
+        bind(&o);
 }
 
 void *vt_substitute(void *address)
 {
     int e = find_route(address);
     if (e < 0) {
-        bind_object_of(address, NULL);
+        bind_object_of(address);
         e = find_route(address);
     }
     return e >= 0 && entries[e].wrapper ? entries[e].wrapper : address;
@@ -219,7 +211,7 @@ void *vt_real(enum vt_entry_id e)
         return p;
     void *next = vt_real_dlsym(RTLD_NEXT, entries[e].name);
     if (next)
-        bind_object_of(next, NULL);
+        bind_object_of(next);
     p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
     if (!p && next) {
         add_route(next, e);
@@ -331,6 +323,13 @@ static void *answer_runtime(unsigned e, void *p)
     return p;
 }
 
+/* A library that was opened with its own CUDA (RTLD_LOCAL) finds that under RTLD_DEFAULT, although nobody else does. */
+static bool has_provider(const void *caller, unsigned e)
+{
+    struct vt_object o;
+    return vt_object_at(caller, &o) && vt_elf_needs(o.link_map, vt_entry_is_runtime(e) ? "libcudart.so" : "libcuda.so");
+}
+
 struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller);
 
 struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller)
@@ -343,17 +342,15 @@ struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller)
         return no;
     void *p = handle == RTLD_DEFAULT ? entries[e].wrapper : vt_real_dlsym(handle, name);
     if (p == entries[e].wrapper) { /* found ourselves: is there anybody behind us? */
-        struct vt_object o;
         p = vt_real_dlsym(RTLD_NEXT, name);
-        if (!p && vt_object_at(caller, &o))
-            p = vt_real_dlsym(o.link_map, name);
-        handle = NULL;
+        if (!p && has_provider(caller, (unsigned)e))
+            return (struct vt_answer){entries[e].wrapper, 1};
     }
-    if (!p || p == entries[e].wrapper)
+    if (!p)
         return (struct vt_answer){NULL, 1};
     if (vt_entry_is_runtime((unsigned)e))
         return (struct vt_answer){answer_runtime((unsigned)e, p), 1};
     if (find_route(p) < 0)
-        bind_object_of(p, handle);
+        bind_object_of(p);
     return (struct vt_answer){find_route(p) == e ? entries[e].wrapper : p, 1};
 }

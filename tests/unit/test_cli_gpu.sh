@@ -11,6 +11,7 @@ if [ -n "${SAN:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$build/sim # where the runtime finds the simulated driver
 unset VRAMTRACK_DIR VRAMTRACK_LIBRARY VRAMTRACK_REPORT LD_PRELOAD RANK
 
 cat >"$work/program.c" <<'C'
