@@ -50,6 +50,7 @@ else
 Q := @
 say = @printf '  %-8s %s\n'
 MAKEFLAGS += --no-print-directory
+.SILENT: # for the rules of tests/sim/sim.mk, which is used alone as well
 endif
 
 PREFIX ?= /usr/local

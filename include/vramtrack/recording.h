@@ -371,7 +371,7 @@ struct vt_stream {
  */
 static inline uint64_t vt_record_offset(const struct vt_section_entry *s, uint64_t i)
 {
-    uint64_t block = i / s->first + 1;                          /* `first` is checked to be non-zero by both sides */
+    uint64_t block = (i >> __builtin_ctz(s->first)) + 1; /* `first` is a power of two: a division would cost more than the rest */
     unsigned e = 63u - (unsigned)__builtin_clzll(block);
     if (e >= VT_MAX_EXTENTS || !s->extent[e])
         return 0;

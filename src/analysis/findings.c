@@ -142,33 +142,31 @@ static void sort(struct vt_findings *all)
         }
 }
 
-/* Gives the sites that findings of a family (or of all families but that) name its name, where they have none yet. */
-static void name_rows(struct vt_findings *all, struct vt_site_row **row_of, bool misuse)
+/* Families that say what a site's memory is; the others name sites as witnesses only. */
+static bool judges_sites(enum vt_family family)
 {
-    uint32_t i, j;
-
-    for (i = 0; i < all->count; i++)
-        for (j = 0; j < all->list[i].site_count && (all->list[i].family == VT_FAMILY_MISUSE) == misuse; j++) {
-            struct vt_site_row *row = row_of[all->list[i].sites[j]];
-
-            if (row && !row->verdict)
-                row->verdict = vt_family_name(all->list[i].family);
-        }
+    return family != VT_FAMILY_CAPACITY && family != VT_FAMILY_LIMIT && family != VT_FAMILY_OTHER_PROCESS &&
+           family != VT_FAMILY_MISUSE && family != VT_FAMILY_NONE;
 }
 
-/* A site's verdict is the first family that says something about its memory; misuse of one pointer says less. */
+/* A site's verdict is the family of the first finding that judges it. `row_of` maps indices to rows. */
 static void set_verdicts(struct vt_findings *all, struct vt_model *m)
 {
     uint64_t sites = vt_reading_count(m->reading, VT_SITES);
     struct vt_site_row **row_of = calloc(sites ? sites : 1, sizeof *row_of);
-    uint32_t i;
+    uint32_t i, j;
 
     if (!row_of)
         return; /* verdicts are a convenience */
     for (i = 0; i < m->site_count; i++)
         row_of[m->sites[i].index] = &m->sites[i];
-    name_rows(all, row_of, false);
-    name_rows(all, row_of, true);
+    for (i = 0; i < all->count; i++)
+        for (j = 0; judges_sites(all->list[i].family) && j < all->list[i].site_count; j++) {
+            struct vt_site_row *row = row_of[all->list[i].sites[j]];
+
+            if (row && !row->verdict)
+                row->verdict = vt_family_name(all->list[i].family);
+        }
     free(row_of);
 }
 

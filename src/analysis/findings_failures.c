@@ -5,9 +5,11 @@
 
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
+#include "analysis/modules.h"
 
 #define VERDICTS_MAX 2 /* more than two explanations explain nothing */
 #define SITES_MAX 64
+#define HOLDERS_MAX 8  /* sites that a capacity finding names */
 
 static bool is_host_kind(unsigned kind)
 {
@@ -25,7 +27,7 @@ static const struct vt_device_row *device_of(const struct vt_model *m, const str
     return NULL;
 }
 
-static void add_holders(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
+static void add_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
 {
     char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES];
     uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes;
@@ -36,6 +38,58 @@ static void add_holders(struct vt_finding_builder *b, struct vt_finding *finding
         vt_add_evidence(b, finding,
                         "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.",
                         vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
+}
+
+/* Device memory of somebody in particular: a framework's driver calls are its pool, which its tensors are in. */
+static bool is_holder(const struct vt_reading *r, const struct vt_site *site, const struct vt_failure *failure)
+{
+    if (site->device != failure->device || !vt_kind_is_memory(site->kind) ||
+        vt_class_of((enum vt_kind)site->kind) != VT_CLASS_DEVICE)
+        return false;
+    return site->level == VT_LEVEL_TENSOR ||
+           vt_module_class_at(r, vt_owner_module(r, site->stack)) != VT_MODULE_FRAMEWORK;
+}
+
+/* The largest sites at the moment that was taken at the failure; returns how many. */
+static uint32_t largest_at_failure(const struct vt_reading *r, const struct vt_failure *failure,
+                                   struct vt_moment_site *largest)
+{
+    const struct vt_moment *moment = vt_reading_moment(r, failure->moment);
+    const struct vt_moment_site *entry;
+    const struct vt_site *site;
+    uint32_t count = 0, at;
+    uint64_t i;
+
+    for (i = 0; moment && i < moment->sites; i++) {
+        if (!(entry = vt_reading_moment_site(r, moment->first_site + i)))
+            break;
+        if (!entry->live_bytes || (count == HOLDERS_MAX && entry->live_bytes <= largest[count - 1].live_bytes) ||
+            !(site = vt_reading_site(r, entry->site)) || !is_holder(r, site, failure))
+            continue;
+        count += count < HOLDERS_MAX;
+        for (at = count - 1; at && largest[at - 1].live_bytes < entry->live_bytes; at--)
+            largest[at] = largest[at - 1];
+        largest[at] = *entry;
+    }
+    return count;
+}
+
+/* Names who held the memory when the request failed. */
+static void add_largest(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
+{
+    struct vt_moment_site largest[HOLDERS_MAX];
+    uint32_t count = largest_at_failure(b->model->reading, failure, largest), i;
+    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
+
+    for (i = 0; i < count; i++) {
+        const struct vt_site *site = vt_reading_site(b->model->reading, largest[i].site);
+
+        if (i < 3)
+            vt_add_evidence(b, finding, "%s in %llu held by %s.", vt_format_bytes(bytes, largest[i].live_bytes),
+                            (unsigned long long)largest[i].live_count,
+                            vt_place_of(b, place, site->stack, site->python_stack));
+        vt_add_site(b, finding, largest[i].site);
+    }
 }
 
 /* One out-of-memory failure becomes one finding. */
@@ -75,8 +129,10 @@ static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f
     }
     vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.", asked, place, (unsigned long long)f->count,
                     f->count == 1 ? "" : "s");
-    if (!is_host_kind(f->memory_kind))
-        add_holders(b, finding, f);
+    if (is_host_kind(f->memory_kind))
+        return;
+    add_usage(b, finding, f);
+    add_largest(b, finding, f);
 }
 
 static void find_ooms(struct vt_finding_builder *b)

@@ -236,11 +236,22 @@ static struct stream_entry *add_stream(uint64_t handle, bool per_thread, int16_t
     return e;
 }
 
+/* A thread mostly stays with one stream. */
+static void remember_stream(uint64_t handle, bool per_thread, uint16_t number, int16_t device)
+{
+    vt_tls.stream = handle;
+    vt_tls.stream_per_thread = per_thread;
+    vt_tls.stream_number = number;
+    vt_tls.stream_device = device;
+}
+
 uint16_t vt_stream_note(void *stream, bool per_thread, uint64_t address, int16_t *device)
 {
     uint64_t handle = (uint64_t)(uintptr_t)stream;
     bool builtin = handle <= 2; /* NULL, legacy, per-thread: belong to whatever context is current */
     per_thread = builtin && (handle == 2 || (handle == 0 && per_thread));
+    if (vt_tls.stream_number && vt_tls.stream == handle && vt_tls.stream_per_thread == per_thread && vt_tls.stream_device == *device)
+        return vt_tls.stream_number;
     if (!vt_state_lock(true))
         return 0;
     struct stream_entry *e = find_stream(handle, per_thread);
@@ -249,7 +260,11 @@ uint16_t vt_stream_note(void *stream, bool per_thread, uint64_t address, int16_t
     vt_state_unlock();
     if (ask)
         *device = device_of_pointer(address, *device);
-    if ((number && !ask) || !vt_state_lock(true))
+    if (number && !ask) {
+        remember_stream(handle, per_thread, number, *device);
+        return number;
+    }
+    if (!vt_state_lock(true))
         return number;
     e = find_stream(handle, per_thread);
     if (!e)

@@ -32,6 +32,10 @@ struct vt_tls {
     uint16_t unused2;
     uint32_t context_generation;
     uint32_t pending;         /* index + 1 of this thread's unresolved out-of-memory */
+    uint64_t stream;          /* the stream last used, and what is known of it */
+    uint16_t stream_number;
+    int16_t stream_device;
+    uint8_t stream_per_thread;
 };
 extern __thread struct vt_tls vt_tls;
 

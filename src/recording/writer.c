@@ -174,7 +174,7 @@ static bool add_extent(struct vt_writer *w, struct vt_section_entry *s, unsigned
 /* Makes sure that record i has an extent. */
 static bool ensure(struct vt_writer *w, struct vt_section_entry *s, uint64_t i)
 {
-    unsigned e = 63u - (unsigned)__builtin_clzll(i / s->first + 1);
+    unsigned e = 63u - (unsigned)__builtin_clzll((i >> __builtin_ctz(s->first)) + 1);
     if (e >= VT_MAX_EXTENTS)
         return false;
     return s->extent[e] || add_extent(w, s, e);
@@ -342,7 +342,7 @@ uint64_t vt_writer_append_many(struct vt_writer *w, enum vt_section section, uin
     uint64_t first = s->count;
     bool ok = first + count <= s->limit;
     for (uint64_t i = first; ok && i < first + count;) { /* one step per extent */
-        uint64_t e = 63u - (unsigned)__builtin_clzll(i / s->first + 1);
+        uint64_t e = 63u - (unsigned)__builtin_clzll((i >> __builtin_ctz(s->first)) + 1);
         ok = ensure(w, s, i);
         i = s->first * ((2ull << e) - 1);
     }
@@ -375,7 +375,7 @@ void vt_writer_publish(struct vt_writer *w, enum vt_section section)
 struct vt_event *vt_writer_next_event(struct vt_writer *w)
 {
     struct vt_section_entry *s = &vt_writer_header(w)->section[VT_EVENTS];
-    uint64_t i = s->count % s->limit;
+    uint64_t i = s->count < s->limit ? s->count : s->count % s->limit;
     if (!ensure(w, s, i)) { /* no room for the ring to grow: wrap at what there is */
         s->limit = i;
         if (!i)
@@ -394,7 +394,7 @@ uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length)
     if (length > STRING_BYTES_MAX - 8)
         length = STRING_BYTES_MAX - 8;
     uint64_t need = round_up(sizeof(struct vt_string) + length + 1, 4);
-    unsigned e = 63u - (unsigned)__builtin_clzll(s->count / s->first + 1);
+    unsigned e = 63u - (unsigned)__builtin_clzll((s->count >> __builtin_ctz(s->first)) + 1);
     uint64_t extent_end = s->first * ((2ull << e) - 1);
     if (s->count + need > extent_end)
         vt_writer_publish_many(w, VT_STRINGS, extent_end - s->count);

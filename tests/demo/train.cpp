@@ -1,8 +1,8 @@
 /*
  * The demo: a "training loop" as it could be anybody's, with a bug.
  *
- * A network of a few layers allocates weights, gradients and momentum once, and activations in every step, which it frees
- * again. A Monitor keeps a snapshot of the last activations for a plot, and forgets to free the one before it. Sizes are
+ * Each layer of a network has weights, gradients and momentum for the whole run, and activations that live for one step.
+ * A monitor takes a snapshot of the last activations for a plot, and forgets to free the one before it. Sizes are
  * fractions of the card, so the program runs out of memory after some forty steps on any GPU.
  *
  * Nothing here knows of vramtrack.
@@ -11,48 +11,49 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
-namespace
-{
-
-void check(cudaError_t error, const char *what)
+static void check(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess)
         throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-class Buffer
-{
-  public:
-    explicit Buffer(size_t bytes)
-    {
-        check(cudaMalloc(&data_, bytes), "cudaMalloc");
-    }
-    ~Buffer()
-    {
-        cudaFree(data_);
-    }
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-
-  private:
-    void *data_ = nullptr;
-};
-
 class Layer
 {
   public:
-    explicit Layer(size_t bytes) : weights_(bytes), gradients_(bytes), momentum_(bytes)
+    explicit Layer(size_t bytes) : bytes_(bytes)
     {
+        check(cudaMalloc(&weights_, bytes_), "weights");
+        check(cudaMalloc(&gradients_, bytes_), "gradients");
+    }
+    ~Layer()
+    {
+        cudaFree(weights_);
+        cudaFree(gradients_);
+        cudaFree(momentum_);
+    }
+
+    void forward()
+    {
+        check(cudaMalloc(&activations_, bytes_ / 2), "activations");
+    }
+    void backward()
+    {
+        cudaFree(activations_);
+    }
+    void update()
+    {
+        if (!momentum_)
+            check(cudaMalloc(&momentum_, bytes_), "momentum");
     }
 
   private:
-    Buffer weights_, gradients_, momentum_;
+    size_t bytes_;
+    void *weights_ = nullptr, *gradients_ = nullptr, *momentum_ = nullptr, *activations_ = nullptr;
 };
 
 class Monitor
@@ -60,56 +61,40 @@ class Monitor
   public:
     void snapshot_activations(size_t bytes)
     {
-        check(cudaMalloc(&snapshot_, bytes), "snapshot_activations"); /* the bug: who frees the one before? */
+        check(cudaMalloc(&snapshot_, bytes), "snapshot"); /* the bug: who frees the one before? */
     }
 
   private:
     void *snapshot_ = nullptr;
 };
 
-class Network
+static void train_step(std::vector<Layer> &network, Monitor &monitor, size_t layer_bytes)
 {
-  public:
-    Network(size_t layers, size_t card) : activation_bytes_(card / 128)
-    {
-        for (size_t i = 0; i < layers; i++)
-            layers_.push_back(new Layer(card / 64));
-    }
-    ~Network()
-    {
-        for (Layer *layer : layers_)
-            delete layer;
-    }
+    for (Layer &layer : network)
+        layer.forward();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5)); /* where the kernels would run */
+    for (Layer &layer : network)
+        layer.backward();
+    for (Layer &layer : network)
+        layer.update();
+    monitor.snapshot_activations(layer_bytes);
+}
 
-    void train_step(Monitor &monitor)
-    {
-        std::vector<Buffer *> activations;
-
-        for (size_t i = 0; i < layers_.size(); i++)
-            activations.push_back(new Buffer(activation_bytes_));
-        std::this_thread::sleep_for(std::chrono::milliseconds(5)); /* where the kernels would run */
-        for (Buffer *activation : activations)
-            delete activation;
-        monitor.snapshot_activations(2 * activation_bytes_);
-    }
-
-  private:
-    std::vector<Layer *> layers_;
-    size_t activation_bytes_;
-};
-
-int train()
+static int train()
 {
     size_t unused, card;
     int step = 0;
 
     check(cudaMemGetInfo(&unused, &card), "cudaMemGetInfo");
     try {
-        Network network(6, card);
+        std::vector<Layer> network;
         Monitor monitor;
 
+        network.reserve(6); /* a Layer can't be copied */
+        for (int i = 0; i < 6; i++)
+            network.emplace_back(card / 64);
         for (step = 1; step <= 1000; step++) {
-            network.train_step(monitor);
+            train_step(network, monitor, card / 64);
             if (step % 10 == 0)
                 printf("step %d\n", step);
         }
@@ -120,8 +105,6 @@ int train()
     }
     return 0;
 }
-
-} // namespace
 
 int main(int argc, char **argv)
 {

@@ -63,11 +63,13 @@ $(SIM_OUT)/libcudart.so: $(SIM_OUT)/libcudart.so.13
 	ln -sf libcudart.so.13 $@
 
 # The self-test, once against each runtime.  The driver is found as programs find it: by name, through the search path.
-$(SIM_OUT)/sim_selftest: $(SIM_DIR)/sim_selftest.c $(SIM_HEADERS) $(SIM_LIBS)
-	$(CC) $(SIM_CFLAGS) $< -o $@ -L$(SIM_OUT) -lcudart -lcuda -ldl -lpthread -Wl,-rpath,'$$ORIGIN'
+SIM_TEST_SRC := $(SIM_DIR)/sim_selftest.c $(SIM_DIR)/selftest_memory.c $(SIM_DIR)/selftest_runtime.c
 
-$(SIM_OUT)/sim_selftest_static: $(SIM_DIR)/sim_selftest.c $(SIM_HEADERS) $(SIM_LIBS)
-	$(CC) $(SIM_CFLAGS) $< -o $@ $(SIM_OUT)/libcudart_static.a -L$(SIM_OUT) -lcuda -ldl -lpthread -Wl,-rpath,'$$ORIGIN'
+$(SIM_OUT)/sim_selftest: $(SIM_TEST_SRC) $(SIM_HEADERS) $(SIM_LIBS)
+	$(CC) $(SIM_CFLAGS) $(SIM_TEST_SRC) -o $@ -L$(SIM_OUT) -lcudart -lcuda -ldl -lpthread
+
+$(SIM_OUT)/sim_selftest_static: $(SIM_TEST_SRC) $(SIM_HEADERS) $(SIM_LIBS)
+	$(CC) $(SIM_CFLAGS) $(SIM_TEST_SRC) -o $@ $(SIM_OUT)/libcudart_static.a -L$(SIM_OUT) -lcuda -ldl -lpthread
 
 sim-check: $(SIM_OUT)/sim_selftest $(SIM_OUT)/sim_selftest_static
 	LD_LIBRARY_PATH=$(SIM_OUT) $(SIM_OUT)/sim_selftest

@@ -355,6 +355,9 @@ static void test_findings_of_sample(void **state)
     finding = find(&o, VT_FAMILY_CAPACITY, VT_CERTAIN); /* 16 GiB on a card of 8 GiB */
     assert_non_null(finding);
     assert_non_null(strstr(finding->title, "can never fit"));
+    assert_int_equal(finding->site_count, 2); /* who held memory then, the largest first */
+    assert_int_equal(finding->sites[0], s.leak);
+    assert_int_equal(finding->sites[1], s.single);
     finding = find(&o, VT_FAMILY_MISUSE, VT_CERTAIN);
     assert_int_equal(finding->sites[0], s.leak);
     assert_false(has_family(&o, VT_FAMILY_NONE));
@@ -546,6 +549,7 @@ static void test_hidden_frames(void **state)
     assert_null(vt_trace_user(&trace));
     vt_trace_free(&trace);
     vt_reading_close(r);
+    fixture_end(&f);
 
     /* A stack of nothing but the driver is shown. */
     fixture_begin(&f);

@@ -20,7 +20,10 @@
 #include "analysis/demangle.h"
 #include "analysis/modules.h"
 #include "analysis/objfile.h"
+#include "analysis/stack.h"
 #include "analysis/symbols.h"
+#include "recording/reader.h"
+#include "test_reader_fixture.h"
 
 static const char source[] =
     "extern \"C\" void *vt_seen;\n"                                                            /* 1 */
@@ -51,9 +54,23 @@ static const char source[] =
     "    return vt_seen;\n"                                                                    /* 26 */
     "}\n";                                                                                     /* 27 */
 
+/* Compiled without debug information, as CUDA's static runtime is. */
+static const char shim[] =
+    "extern void vt_mark(void); extern void *vt_seen; void *vt_shim_seen;\n"
+    "__attribute__((noinline)) void cudaShim(void) { vt_shim_seen = __builtin_return_address(0); vt_mark(); }\n";
+
+static const char user[] =
+    "extern \"C\" void cudaShim(void);\n"                                          /* 1 */
+    "extern \"C\" void *vt_shim_seen;\n"                                           /* 2 */
+    "namespace app { struct Pool { __attribute__((noinline)) void grow() {\n"      /* 3 */
+    "    cudaShim();\n"                                                            /* 4 */
+    "    asm volatile(\"\"); } }; }\n"                                             /* 5 */
+    "extern \"C\" void *vt_run_shim() { app::Pool().grow(); return vt_shim_seen; }\n"; /* 6 */
+
 static char folder[64];
 static char library[128];
 static uint64_t address; /* of the call of vt_mark(), in the file */
+static uint64_t shim_address, user_address; /* return addresses in cudaShim() and in its caller */
 static int have_compiler;
 
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -77,32 +94,53 @@ static const char *compiler(void)
     return !system("command -v g++ >/dev/null 2>&1") ? "g++" : "c++";
 }
 
-/* Compiles the library, calls it once and notes the address that it saw. */
+static int put(const char *name, const char *text)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!(file = fopen(path, "w")))
+        return -1;
+    fputs(text, file);
+    return fclose(file);
+}
+
+/* Calls a function of the library that returns an address, and makes that one of the file. */
+static uint64_t call(void *handle, const char *name, const char *variable)
+{
+    void *(*entry)(void) = (void *(*)(void))dlsym(handle, name), *seen;
+    Dl_info info;
+
+    if (!entry || !(seen = entry()))
+        return 0;
+    if (variable)
+        seen = *(void **)dlsym(handle, variable);
+    if (!dladdr(seen, &info))
+        return 0;
+    return (uint64_t)(uintptr_t)seen - (uint64_t)(uintptr_t)info.dli_fbase;
+}
+
+/* Compiles the library, calls it and notes the addresses that it saw. */
 static int build(void **state)
 {
-    void *handle, *(*entry)(void);
-    Dl_info info;
-    FILE *file;
-    char path[128];
+    void *handle;
 
     (void)state;
     strcpy(folder, "/tmp/vramtrack-symbols-XXXXXX");
-    if (!mkdtemp(folder))
+    if (!mkdtemp(folder) || put("shop.cpp", source) || put("shim.c", shim) || put("user.cpp", user))
         return -1;
-    snprintf(path, sizeof path, "%s/shop.cpp", folder);
     snprintf(library, sizeof library, "%s/libshop.so", folder);
-    if (!(file = fopen(path, "w")))
-        return -1;
-    fputs(source, file);
-    fclose(file);
-    if (run("%s -g -O1 -fPIC -shared -Wl,--build-id=sha1 -o %s %s 2>/dev/null", compiler(), library, path))
+    if (run("cd %s && exec 2>/dev/null; ${CC:-gcc} -O1 -fPIC -fno-optimize-sibling-calls -c -o shim.o shim.c && "
+            "%s -g -O1 -fPIC -shared -Wl,--build-id=sha1 -o libshop.so shop.cpp user.cpp shim.o", folder, compiler()))
         return 0;
-    if (!(handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)) || !(entry = (void *(*)(void))dlsym(handle, "vt_run")))
+    if (!(handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)))
         return -1;
-    address = (uint64_t)(uintptr_t)entry();
-    if (!dladdr((void *)(uintptr_t)address, &info))
+    address = call(handle, "vt_run", NULL);
+    user_address = call(handle, "vt_run_shim", NULL);
+    shim_address = call(handle, "vt_run_shim", "vt_seen");
+    if (!address || !user_address || !shim_address)
         return -1;
-    address -= (uint64_t)(uintptr_t)info.dli_fbase;
     have_compiler = 1;
     return 0;
 }
@@ -148,6 +186,37 @@ static void test_inlined_chain(void **state)
     again = vt_symbols_find(symbols, library, NULL, 0, address - 1);
     assert_ptr_equal(first.frames, again.frames); /* kept, not asked again */
     assert_int_equal(vt_symbols_notes(symbols), 0);
+    vt_symbols_close(symbols);
+}
+
+/* A stack through a runtime that is linked into the program: its frames are hidden, and the caller is to blame. */
+static void test_static_runtime_is_hidden(void **state)
+{
+    struct vt_symbols *symbols = vt_symbols_open();
+    const struct vt_display_frame *blamed;
+    struct vt_reading *reading;
+    struct vt_trace trace;
+    struct fixture f;
+    uint32_t module, stack;
+
+    (void)state;
+    need(symbols);
+    fixture_begin(&f);
+    module = fixture_module(&f, library, 0);
+    stack = fixture_frame(&f, fixture_frame(&f, 0, module, user_address), module, shim_address);
+    reading = vt_reading_from_memory(f.image, f.bytes);
+    assert_int_equal(vt_trace_build(&trace, reading, symbols, stack, 0), 0);
+    assert_true(trace.count >= 2);
+    assert_string_equal(trace.frames[0].function, "cudaShim");
+    assert_true(trace.frames[0].hidden);
+    blamed = vt_trace_user(&trace);
+    assert_string_equal(blamed->function, "app::Pool::grow");
+    assert_string_equal(vt_basename(blamed->file), "user.cpp");
+    assert_int_equal(blamed->line, 4);
+    assert_false(blamed->hidden);
+    vt_trace_free(&trace);
+    vt_reading_close(reading);
+    fixture_end(&f);
     vt_symbols_close(symbols);
 }
 
@@ -317,7 +386,8 @@ static void test_shorten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inlined_chain), cmocka_unit_test(test_many_addresses),
+        cmocka_unit_test(test_inlined_chain), cmocka_unit_test(test_static_runtime_is_hidden),
+        cmocka_unit_test(test_many_addresses),
         cmocka_unit_test(test_changed_file),  cmocka_unit_test(test_missing_file),
         cmocka_unit_test(test_stripped),      cmocka_unit_test(test_separate_debug_file),
         cmocka_unit_test(test_damaged_files), cmocka_unit_test(test_demangle),

@@ -110,6 +110,7 @@ static void ctx_free(struct sim_ctx *ctx)
     struct sim_ctx **at = &sim.contexts;
 
     sim_stream_forget(ctx);
+    sim_module_forget(ctx);
     while (ctx->blocks != NULL) {
         struct sim_block *block = ctx->blocks;
 

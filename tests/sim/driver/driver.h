@@ -58,6 +58,7 @@ enum sim_kind {
 
 struct sim_device;
 struct sim_unit;
+struct sim_module;
 struct sim_pool;
 struct sim_capture;
 
@@ -133,6 +134,7 @@ struct sim_ctx {
     struct sim_block *blocks; /* what dies with the context */
     struct sim_stream legacy; /* the NULL stream */
     struct sim_stream *streams;
+    struct sim_module *modules;
     struct sim_ctx *next;
 };
 
@@ -169,6 +171,8 @@ CUresult sim_graph_add_alloc(struct sim_graph *graph, struct sim_device *device,
 CUresult sim_graph_add_free(struct sim_graph *graph, CUdeviceptr ptr, CUgraphNode *node);
 CUresult sim_graph_add_work(struct sim_graph *graph, CUgraphNodeType type, CUgraphNode *node);
 CUgraphNode *sim_graph_last(struct sim_graph *graph, size_t *count);
+
+void sim_module_forget(struct sim_ctx *ctx);
 
 CUresult sim_pool_start(struct sim_device *device);
 void sim_pool_settle(struct sim_device *device); /* a synchronisation: give back what's above the threshold */

@@ -23,7 +23,8 @@ struct sim_global {
 };
 
 struct sim_module {
-    struct sim_device *device;
+    struct sim_ctx *ctx;
+    struct sim_module *next; /* in the context's list: a module goes with its context */
     struct sim_function *functions;
     struct sim_global *globals;
 };
@@ -37,7 +38,9 @@ static CUresult load(CUmodule *out, const void *image)
     TRY(sim_ctx_current(&ctx));
     TRY(sim_device_charge(ctx->device, SIM_PAGE));
     module = sim_object_new(SIM_T_MODULE, sizeof(*module));
-    module->device = ctx->device;
+    module->ctx = ctx;
+    module->next = ctx->modules;
+    ctx->modules = module;
     *out = (CUmodule)module;
     return CUDA_SUCCESS;
 }
@@ -48,11 +51,8 @@ static CUresult find(const void *handle, struct sim_module **out)
     return sim_object_is(handle, SIM_T_MODULE) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult unload(const void *handle)
+static void module_free(struct sim_module *module)
 {
-    struct sim_module *module;
-
-    TRY(find(handle, &module));
     while (module->functions != NULL) {
         struct sim_function *f = module->functions;
 
@@ -68,8 +68,29 @@ static CUresult unload(const void *handle)
         free(g->name);
         free(g);
     }
-    sim_device_refund(module->device, SIM_PAGE);
+    sim_device_refund(module->ctx->device, SIM_PAGE);
     sim_object_free(module);
+}
+
+void sim_module_forget(struct sim_ctx *ctx)
+{
+    while (ctx->modules != NULL) {
+        struct sim_module *module = ctx->modules;
+
+        ctx->modules = module->next;
+        module_free(module);
+    }
+}
+
+static CUresult unload(const void *handle)
+{
+    struct sim_module *module, **at;
+
+    TRY(find(handle, &module));
+    for (at = &module->ctx->modules; *at != module; at = &(*at)->next) {
+    }
+    *at = module->next;
+    module_free(module);
     return CUDA_SUCCESS;
 }
 
@@ -105,7 +126,7 @@ static CUresult get_global(CUdeviceptr *out, size_t *bytes, const void *handle, 
     if (g == NULL) {
         struct sim_block *block;
 
-        TRY(sim_block_new(&module->device->heap, GLOBAL_BYTES, SIM_GLOBAL, &block));
+        TRY(sim_block_new(&module->ctx->device->heap, GLOBAL_BYTES, SIM_GLOBAL, &block));
         g = calloc(1, sizeof(*g));
         g->name = strdup(name);
         g->block = block;

@@ -1,0 +1,92 @@
+/*
+ * Fuzz target: everything that reads a recording and is linked into the preload library (reader, model, findings,
+ * summary, text), plus JSON, on arbitrary bytes. Output goes to /dev/null; the program's files are not looked at.
+ *
+ *   libFuzzer   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE= -Iinclude -Isrc tests/fuzz/fuzz_reader.c \
+ *                     src/recording/reader.c src/analysis/[a-z]*.c src/views/[a-z]*.c -ljansson -o fuzz_reader
+ *   AFL, plain  the same with -DFUZZ_MAIN instead of -fsanitize=fuzzer: reads the files named, or standard input
+ *
+ * make_corpus.c writes recordings to start from. A recording is zeros for the most part, so -max_len=131072 is enough.
+ */
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "recording/reader.h"
+#include "views/views.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void read_everything(struct vt_reading *reading)
+{
+    struct vt_text text;
+    uint64_t i, s;
+
+    for (s = VT_STRINGS + 1; s < VT_SECTION_COUNT; s++)
+        for (i = 0; i < 64; i++)
+            vt_reading_record(reading, (enum vt_section)s, i);
+    for (i = 0; i < 256; i++) {
+        text = vt_reading_string(reading, (uint32_t)i * 4);
+        if (text.text[text.length]) /* strings end with a NUL, always */
+            abort();
+        vt_reading_event(reading, i);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const char *const moments[] = {NULL, "end", "peak", "oom-1"};
+    static int null_fd = -1;
+    struct vt_report_request request = {.recording_path = "x.vtr", .no_symbols = true};
+    struct vt_reading *reading = vt_reading_from_memory(data, bytes);
+    size_t i;
+
+    if (!reading)
+        return 0;
+    if (null_fd < 0)
+        null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    request.fd = null_fd;
+    read_everything(reading);
+    for (i = 0; i < sizeof moments / sizeof moments[0]; i++) {
+        request.moment = moments[i];
+        vt_text_write(reading, &request);
+        vt_summary_write(reading, &request);
+        vt_json_write(reading, &request);
+    }
+    request.moment = NULL;
+    request.cause = VT_REPORT_OOM;
+    vt_summary_write(reading, &request);
+    vt_reading_close(reading);
+    return 0;
+}
+
+#ifdef FUZZ_MAIN
+static void one_file(int fd)
+{
+    static uint8_t data[1 << 22];
+    size_t bytes = 0;
+    ssize_t got;
+
+    while (bytes < sizeof data && (got = read(fd, data + bytes, sizeof data - bytes)) > 0)
+        bytes += (size_t)got;
+    LLVMFuzzerTestOneInput(data, bytes);
+}
+
+int main(int count, char **names)
+{
+    int i, fd;
+
+    if (count < 2)
+        one_file(STDIN_FILENO);
+    for (i = 1; i < count; i++) {
+        if ((fd = open(names[i], O_RDONLY)) < 0)
+            return 1;
+        one_file(fd);
+        close(fd);
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,168 @@
+/*
+ * The views when memory runs out: the summary and the text report run inside the recorded process, which may be out of
+ * host memory as well. Every allocation is made to fail in turn; the views must return, with an error or with less to
+ * show, and give back what they took.
+ *
+ * This program's own malloc stands in for the C library's; with a sanitizer's malloc there is nothing to replace.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "recording/reader.h"
+#include "test_reader_fixture.h"
+#include "views/views.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#endif
+
+static long left = -1; /* allocations until one fails; negative: none does */
+static long live;      /* blocks allocated and not freed */
+
+#ifndef SANITIZED
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *block, size_t bytes);
+void __libc_free(void *block);
+
+static int fails(void)
+{
+    return left >= 0 && left-- == 0;
+}
+
+void *malloc(size_t bytes)
+{
+    void *block = fails() ? NULL : __libc_malloc(bytes);
+
+    live += block != NULL;
+    return block;
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    void *block = fails() ? NULL : __libc_calloc(count, bytes);
+
+    live += block != NULL;
+    return block;
+}
+
+void *realloc(void *old, size_t bytes)
+{
+    void *block = fails() ? NULL : __libc_realloc(old, bytes);
+
+    live += block && !old;
+    return block;
+}
+
+void free(void *block)
+{
+    live -= block != NULL;
+    __libc_free(block);
+}
+#endif
+
+typedef int writer(struct vt_reading *, const struct vt_report_request *);
+
+/* Fails allocation 0, 1, 2 ... of opening and viewing, until one run needs fewer than that. Returns how many there were. */
+static long fail_each(writer *view, const struct fixture *f, const struct vt_report_request *request)
+{
+    long n, failed = 0;
+
+    for (n = 0;; n++) {
+        struct vt_reading *reading;
+        long before = live, unused;
+
+        left = n;
+        reading = vt_reading_from_memory(f->image, f->bytes);
+        if (reading && view(reading, request))
+            failed++;
+        vt_reading_close(reading);
+        unused = left;
+        left = -1;
+        assert_int_equal(live, before);
+        if (unused >= 0) /* it was never reached */
+            break;
+    }
+    assert_true(failed > 0);
+    return n;
+}
+
+static void test_every_failure(void **state)
+{
+    struct vt_report_request request = {.recording_path = "x.vtr", .no_symbols = true};
+    struct fixture f;
+    struct sample s;
+
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    fixture_sample(&f, &s);
+    fixture_section(&f, VT_FRAMES)->lost = 3; /* a note to allocate */
+    request.fd = open("/dev/null", O_WRONLY);
+    assert_true(fail_each(vt_summary_write, &f, &request) > 20);
+    assert_true(fail_each(vt_text_write, &f, &request) > 20);
+    request.cause = VT_REPORT_OOM;
+    assert_true(fail_each(vt_summary_write, &f, &request) > 20);
+    close(request.fd);
+    fixture_end(&f);
+}
+
+/* The same with symbols: this program's own file is looked at. */
+static void test_every_failure_with_symbols(void **state)
+{
+    struct vt_report_request request = {.recording_path = "x.vtr"};
+    struct fixture f;
+    struct sample s;
+    struct vt_module *module;
+    char path[512];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    uint32_t id;
+    uint64_t i;
+
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    assert_true(length > 0);
+    path[length] = '\0';
+    fixture_sample(&f, &s);
+    id = fixture_string(&f, path);
+    module = (struct vt_module *)fixture_record(&f, VT_MODULES, s.app);
+    module->path = id;
+    for (i = 0; i < fixture_section(&f, VT_FRAMES)->count; i++) /* addresses of functions; any will do */
+        ((struct vt_frame *)fixture_record(&f, VT_FRAMES, i))->where += 0x2000;
+    request.fd = open("/dev/null", O_WRONLY);
+    left = -1;
+    { /* elfutils and libstdc++ are loaded before anything fails: they stay */
+        struct vt_reading *reading = vt_reading_from_memory(f.image, f.bytes);
+
+        assert_int_equal(vt_text_write(reading, &request), 0);
+        vt_reading_close(reading);
+    }
+    assert_true(fail_each(vt_text_write, &f, &request) > 20);
+    close(request.fd);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_failure),
+        cmocka_unit_test(test_every_failure_with_symbols),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
