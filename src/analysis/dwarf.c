@@ -4,7 +4,11 @@
  * Compilation units are found by an index of all units' address ranges (not .debug_aranges, which clang does not write).
  * In a unit, the entries that contain the address are followed downwards; the chain from the function to the innermost
  * inlined call is the answer, where each inlined call says where in its caller it stands.
+ *
+ * When libdw runs out of memory it calls a handler that must not return, and its own one ends the process. Inside somebody
+ * else's process that is out of the question: our handler jumps back to where libdw was entered.
  */
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,7 +240,30 @@ static void line_place(const struct vt_elfutils *elf, Dwarf_Die *unit, uint64_t 
         frame->line = (uint32_t)number;
 }
 
-uint32_t vt_object_dwarf(struct vt_object *o, uint64_t address, struct vt_object_frame *frames)
+static __thread jmp_buf *escape; /* where to go when libdw is out of memory */
+
+static void __attribute__((noreturn)) out_of_memory(void)
+{
+    if (escape)
+        longjmp(*escape, 1);
+    for (;;) /* libdw is called from here only */
+        __builtin_trap();
+}
+
+void vt_object_open_dwarf(struct vt_object *o, Elf *file)
+{
+    jmp_buf here;
+
+    escape = &here;
+    if (setjmp(here))
+        o->dwarf = NULL;
+    else if ((o->dwarf = o->elf->dwarf_begin_elf(file, DWARF_C_READ, NULL)))
+        o->elf->dwarf_new_oom_handler(o->dwarf, out_of_memory);
+    escape = NULL;
+}
+
+/* The frames around an address of a unit that has it. */
+static uint32_t find_frames(struct vt_object *o, uint64_t address, struct vt_object_frame *frames)
 {
     Dwarf_Die *unit = find_unit(o, address);
     struct chain chain;
@@ -256,4 +283,18 @@ uint32_t vt_object_dwarf(struct vt_object *o, uint64_t address, struct vt_object
             call_place(o->elf, unit, die, &frames[i + 1]);
     }
     return chain.count ? chain.count : frames[0].file ? 1 : 0;
+}
+
+uint32_t vt_object_dwarf(struct vt_object *o, uint64_t address, struct vt_object_frame *frames)
+{
+    jmp_buf here;
+    uint32_t count = 0;
+
+    escape = &here;
+    if (setjmp(here))
+        o->dwarf = NULL; /* in an unknown state: never touched again */
+    else
+        count = find_frames(o, address, frames);
+    escape = NULL;
+    return o->dwarf ? count : 0;
 }

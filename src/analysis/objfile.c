@@ -121,11 +121,9 @@ void vt_object_open(struct vt_object *o, const char *path, const uint8_t *build_
         o->problem = "the file has changed since the recording (another build-id)";
         return;
     }
-    o->dwarf = o->elf->dwarf_begin_elf(o->main, DWARF_C_READ, NULL);
-    if (o->dwarf)
-        return;
-    if (debug_by_id(o, id, bytes) || debug_by_link(o, path, id, bytes))
-        o->dwarf = o->elf->dwarf_begin_elf(o->debug, DWARF_C_READ, NULL);
+    vt_object_open_dwarf(o, o->main);
+    if (!o->dwarf && (debug_by_id(o, id, bytes) || debug_by_link(o, path, id, bytes)))
+        vt_object_open_dwarf(o, o->debug);
 }
 
 void vt_object_close(struct vt_object *o)

@@ -60,7 +60,11 @@ uint32_t vt_object_find(struct vt_object *object, uint64_t address, struct vt_ob
 /* The symbol whose size covers the address, or NULL. Reads and sorts the symbol table on first use. */
 const char *vt_object_symbol(struct vt_object *object, uint64_t address);
 
-/* The DWARF part: as vt_object_find(), 0 if there is no DWARF for the address. */
+/* Opens the DWARF of a file of the object, if it has any. */
+void vt_object_open_dwarf(struct vt_object *object, Elf *file);
+
+/* The DWARF part: as vt_object_find(), 0 if there is no DWARF for the address. When libdw runs out of memory, the
+ * object's DWARF is given up (and not freed). */
 uint32_t vt_object_dwarf(struct vt_object *object, uint64_t address, struct vt_object_frame *frames);
 
 #endif

@@ -12,6 +12,8 @@
 #include "analysis/objfile.h"
 
 #define NOTES_MAX 32
+#define SPARE_BYTES (4u << 20) /* what must be free before elfutils is asked */
+#define SPARE_EVERY 256        /* answers between two looks */
 
 struct module {
     char *path;
@@ -33,6 +35,7 @@ struct vt_symbols {
     uint32_t module_count;
     struct answer *answers; /* open addressing, a power of two */
     uint64_t room, used;
+    bool no_memory;         /* no more questions to elfutils */
     char *notes[NOTES_MAX];
     uint32_t note_count;
 };
@@ -161,6 +164,24 @@ static bool make_room(struct vt_symbols *s)
     return true;
 }
 
+/*
+ * elfutils does not survive a lack of memory in all places, and in the recorded process that would be fatal: so there
+ * must be plenty before it is asked. Looked at now and then, as looking is not free.
+ */
+static bool may_ask(struct vt_symbols *s)
+{
+    void *volatile spare;
+
+    if (s->no_memory || s->used % SPARE_EVERY)
+        return !s->no_memory;
+    spare = malloc(SPARE_BYTES);
+    s->no_memory = !spare;
+    free(spare);
+    if (s->no_memory)
+        note(s, "There was too little memory to look up function names.");
+    return !s->no_memory;
+}
+
 /* Asks the module's file. An answer that finds no memory is an empty one. */
 static void ask(struct answer *answer)
 {
@@ -196,6 +217,8 @@ struct vt_symbol vt_symbols_find(struct vt_symbols *s, const char *path, const u
         if (answer->hash == hash && answer->address == address && is_module(answer->module, path, id, bytes))
             return (struct vt_symbol){answer->frames, answer->count};
     }
+    if (!may_ask(s))
+        return nothing;
     answer = &s->answers[at];
     answer->address = address;
     answer->hash = hash;

@@ -39,6 +39,20 @@ static void begin_end(int code)
     }
 }
 
+#define EXIT_BYTES 64 /* exit() sets up a call that never returns: a few instructions */
+
+bool vt_process_ending(void)
+{
+    struct vt_stack s;
+    if (vt_state.ending || vt_tls.busy)
+        return vt_state.ending;
+    vt_stack_take(&s);
+    for (unsigned i = 0; i < s.count; i++)
+        if ((char *)s.ip[i] > (char *)exit && (char *)s.ip[i] <= (char *)exit + EXIT_BYTES)
+            begin_end(exit_code);
+    return vt_state.ending;
+}
+
 static void record_end(int code)
 {
     if (!is_this_process() || vt_state.ended || !vt_state_lock(false))

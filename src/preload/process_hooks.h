@@ -4,8 +4,14 @@
 #ifndef VT_PRELOAD_PROCESS_HOOKS_H
 #define VT_PRELOAD_PROCESS_HOOKS_H
 
+#include <stdbool.h>
+
 /* Called from cuInit and from the creation of contexts, after the real call: opens the unwinder, registers for fork and
  * exit. Once; later calls cost a load. May open libraries: never with a lock held, never from dlsym. */
 void vt_process_hooks(void);
+
+/* Is the process on its way out? Runtimes register their teardown after our exit handler when they are first used late;
+ * then the calling stack tells, which is walked here: for calls that end contexts, not for hot ones. Once true, always. */
+bool vt_process_ending(void);
 
 #endif

@@ -156,7 +156,7 @@ class Oom(vt.Case):
         self.assertIn("no memory", done.stderr)
         self.said = done.stderr
         self.assertEqual([(f["kind"], f["requested_bytes"]) for f in self.report()["failures"]], [("oom", 48 * MIB)])
-        self.assert_told(r"demand\S*.*", 48, 32, "32.00 MiB in 1      demand(")
+        self.assert_told(r"demand\S*.*", 48, 32, "32.00 MiB in 1      demand (throws")
 
     def test_sigkill_after(self):
         self.scenario("kill_after", -9)

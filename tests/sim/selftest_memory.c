@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,7 +220,7 @@ void test_vmm(void)
 
     OK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     EQ(granularity, 2 * MIB);
-    OK(cuMemAddressReserve(&va, (size_t)1 << 40, 0, 0, 0)); /* far more than the card has: it costs nothing */
+    OK(cuMemAddressReserve(&va, 64 * 1024 * MIB, 0, 0, 0)); /* more than the card has: it costs nothing */
     EQ(va % (2 * MIB), 0);
     EQ(free_bytes(), before);
     EQ(cuMemCreate(&h, 3 * MIB, &prop, 0), CUDA_ERROR_INVALID_VALUE);
@@ -248,7 +249,7 @@ void test_vmm(void)
     OK(cuMemRelease(g));
     EQ(free_bytes(), before);
     EQ(cuMemAddressFree(va, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemAddressFree(va, (size_t)1 << 40));
+    OK(cuMemAddressFree(va, 64 * 1024 * MIB));
     EQ(cuMemCreate(&h, before + 2 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 
     prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
@@ -479,7 +480,7 @@ void test_shared(void)
     OK(status);
     OK(cuMemFree_v2(p));
 
-    desc.handle.fd = dup(0);
+    desc.handle.fd = memfd_create("external", 0);
     OK(cuImportExternalMemory(&memory, &desc));
     OK(cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     part.size++;

@@ -9,7 +9,7 @@ CUDA_INCLUDE ?= /usr/local/cuda/include
 
 SIM_DIR := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 SIM_OUT := $(BUILD)/sim
-SIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -isystem $(CUDA_INCLUDE) $(SIM_SANITIZE)
+SIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -isystem $(CUDA_INCLUDE) -idirafter $(SIM_DIR)/fallback $(SIM_SANITIZE)
 SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h $(SIM_DIR)/driver/*.h $(SIM_DIR)/runtime/*.h)
 
 SIM_DRIVER_SRC := $(wildcard $(SIM_DIR)/driver/*.c)

@@ -27,7 +27,7 @@ static bool goes_with_context(const struct vt_node *n, const struct vt_slot *s, 
 static uint16_t context_going(const struct vt_call *call, CUcontext context, int primary_of)
 {
     uint16_t index = 0;
-    if (call->record && vt_state_recording() && vt_state_lock(false)) {
+    if (call->record && vt_state_recording() && !vt_process_ending() && vt_state_lock(false)) {
         index = context ? vt_context_index_of(context) : vt_context_primary(primary_of);
         vt_context_retire(index);
         vt_state_unlock();

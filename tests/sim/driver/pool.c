@@ -410,7 +410,11 @@ static CUresult pool_export(void *out, CUmemoryPool handle, CUmemAllocationHandl
     REQUIRE(out != NULL && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && pool->props.handleTypes & type);
     shared.props = pool->props;
     fd = memfd_create("sim-pool", MFD_CLOEXEC);
-    if (fd < 0 || pwrite(fd, &shared, sizeof(shared), 0) != sizeof(shared)) {
+    if (fd < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (pwrite(fd, &shared, sizeof(shared), 0) != sizeof(shared)) {
+        close(fd);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     *(int *)out = fd;
