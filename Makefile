@@ -76,11 +76,14 @@ ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 ABS_BUILD = $(abspath $(BUILD))
 
 INCLUDES = -Iinclude -Isrc -isystem $(CUDA_INCLUDE)
-COMMON = -fPIC -fvisibility=hidden -ftls-model=initial-exec $(OPT) -g -Wall -Wextra -Werror $(SAN_FLAGS) $(INCLUDES) \
+COMMON = -fPIC -fvisibility=hidden -ftls-model=initial-exec $(OPT) -g -Wall -Wextra -Werror $(INCLUDES) \
          -DVT_VERSION='"$(VERSION)"'
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE= $(COMMON) $(CFLAGS)
-ALL_CXXFLAGS = -std=gnu++17 $(COMMON) $(CXXFLAGS)
 DEPS = -MMD -MP
+
+# A sanitizer's runtime finds what it intercepts by dlsym, before it is ready for code that it watches: dlsym's own path.
+UNSANITIZED := src/preload/resolve.c src/preload/options.c
+sanitize = $(if $(filter $(UNSANITIZED),$<),,$(SAN_FLAGS))
 LIB_LDFLAGS = -shared -Wl,-z,now -Wl,-z,relro -Wl,--no-undefined -Wl,-soname,libvramtrack.so $(SAN_FLAGS) $(LDFLAGS)
 EXE_LDFLAGS = -Wl,-z,now -Wl,-z,relro $(SAN_FLAGS) $(LDFLAGS)
 
@@ -121,20 +124,20 @@ include tests/demo/demo.mk
 # Objects depend on the flags: CC=clang or DEBUG=1 in the same directory rebuilds what has to be rebuilt.
 $(FLAGS_FILE): FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(subst ','\'',$(CC) $(CXX) $(ALL_CFLAGS) $(CXXFLAGS) $(LDFLAGS))' | cmp -s - $@ || \
-	 printf '%s\n' '$(subst ','\'',$(CC) $(CXX) $(ALL_CFLAGS) $(CXXFLAGS) $(LDFLAGS))' > $@
+	@printf '%s\n' '$(subst ','\'',$(CC) $(CXX) $(ALL_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) $(LDFLAGS))' | cmp -s - $@ || \
+	 printf '%s\n' '$(subst ','\'',$(CC) $(CXX) $(ALL_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) $(LDFLAGS))' > $@
 .PHONY: FORCE
 FORCE:
 
 $(BUILD)/obj/%.o: src/%.c $(FLAGS_FILE)
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(DEPS) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(sanitize) $(DEPS) -c -o $@ $<
 
 $(BUILD)/obj/%.o: src/%.S $(FLAGS_FILE)
 	$(say) AS $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(DEPS) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(sanitize) $(DEPS) -c -o $@ $<
 
 # Linked under another name and renamed: a process that has the old file mapped keeps the old file.
 $(BUILD)/libvramtrack.so: $(LIB_OBJ) $(EXPORTS)
@@ -175,7 +178,7 @@ UNIT_BIN = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 $(BUILD)/unit/%.o: tests/unit/%.c $(FLAGS_FILE)
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(DEPS) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(sanitize) $(DEPS) -c -o $@ $<
 
 .SECONDEXPANSION:
 $(BUILD)/unit/test_%: $(BUILD)/unit/test_%.o $$(addprefix $$(BUILD)/obj/,$$(UNIT_LINK_test_$$*)) $(CORE_LIB)

@@ -52,6 +52,7 @@ static int take_devices(struct vt_model *m)
     uint64_t i, count = vt_reading_count(m->reading, VT_DEVICES);
     const struct vt_device *device;
 
+    m->device_count = 0;
     if (!(m->devices = calloc(count ? count : 1, sizeof *m->devices)))
         return -ENOMEM;
     for (i = 0; i < count; i++)
@@ -68,8 +69,8 @@ static int add_sites(struct vt_model *m)
         const struct vt_site_row *site = &m->sites[i];
         struct vt_device_row *device;
 
-        if (site->record->level != VT_LEVEL_DRIVER || !site->live_bytes ||
-            !vt_kind_is_memory(site->record->kind) || vt_class_of(site->record->kind) != VT_CLASS_DEVICE || !(device = device_at(m, site->record->device)))
+        if (site->record->level != VT_LEVEL_DRIVER || !site->live_bytes || !vt_kind_is_memory(site->record->kind) ||
+            vt_class_of(site->record->kind) != VT_CLASS_DEVICE || !(device = device_at(m, site->record->device)))
             continue;
         if (site->owner != VT_OWNER_LIBRARY)
             device->application += site->live_bytes;

@@ -31,10 +31,10 @@ static demangler *find_demangler(void)
 /* Length of an operator's symbol after "operator" at text: "<<", "()", "->" ... 0 for named conversions. */
 static size_t operator_length(const char *text)
 {
-    static const char *const symbols[] = {"<<=", ">>=", "<=>", "->*", "()", "[]", "<<", ">>", "->", "<=", ">=", "==",
-                                          "!=",  "&&",  "||",  "++",  "--", "+=", "-=", "*=", "/=", "%=", "^=", "&=",
-                                          "|=",  "<",   ">",   "+",   "-",  "*",  "/",  "%",  "^",  "&",  "|",  "~",
-                                          "!",   "=",   ",",   "\"\""};
+    static const char *const symbols[] = {
+        "<<=", ">>=", "<=>", "->*", "()", "[]", "<<", ">>", "->", "<=", ">=", "==",  "!=", "&&",
+        "||",  "++",  "--",  "+=",  "-=", "*=", "/=", "%=", "^=", "&=", "|=", "<",   ">",  "+",
+        "-",   "*",   "/",   "%",   "^",  "&",  "|",  "~",  "!",  "=",  ",",  "\"\""};
     size_t i, length;
 
     for (i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {

@@ -1,12 +1,12 @@
 /*
  * DWARF: from an address to the function that holds it, the functions inlined there, and the source lines.
  *
- * Compilation units are found by an index of all units' address ranges (not .debug_aranges, which clang does not write).
- * In a unit, the entries that contain the address are followed downwards; the chain from the function to the innermost
- * inlined call is the answer, where each inlined call says where in its caller it stands.
+ * Compilation units are found by an index of all units' address ranges (not .debug_aranges, which clang does not
+ * write). In a unit, the entries that contain the address are followed downwards; the chain from the function to the
+ * innermost inlined call is the answer, where each inlined call says where in its caller it stands.
  *
- * When libdw runs out of memory it calls a handler that must not return, and its own one ends the process. Inside somebody
- * else's process that is out of the question: our handler jumps back to where libdw was entered.
+ * When libdw runs out of memory it calls a handler that must not return, and its own one ends the process. Inside
+ * somebody else's process that is out of the question: our handler jumps back to where libdw was entered.
  */
 #include <setjmp.h>
 #include <stdlib.h>

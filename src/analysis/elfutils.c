@@ -40,13 +40,13 @@ static void *open_in(const char *folder, const char *sub, const char *name)
 
 static bool take(void *elf, void *dw)
 {
-#define X(name)                                                                                                 \
-    if (!(table.name = (__typeof__(table.name))dlsym(elf, #name)))                                              \
+#define X(name)                                                    \
+    if (!(table.name = (__typeof__(table.name))dlsym(elf, #name))) \
         return false;
     VT_ELF_FUNCTIONS(X)
 #undef X
-#define X(name)                                                                                                 \
-    if (!(table.name = (__typeof__(table.name))dlsym(dw, #name)))                                               \
+#define X(name)                                                   \
+    if (!(table.name = (__typeof__(table.name))dlsym(dw, #name))) \
         return false;
     VT_DW_FUNCTIONS(X)
 #undef X
@@ -70,7 +70,8 @@ static bool load_from(const char *folder, const char *sub, bool system)
     char path[PATH_MAX];
     void *elf, *dw;
 
-    if (!system && (snprintf(path, sizeof path, "%s%slibdw.so.1", folder, sub) >= (int)sizeof path || access(path, R_OK)))
+    if (!system &&
+        (snprintf(path, sizeof path, "%s%slibdw.so.1", folder, sub) >= (int)sizeof path || access(path, R_OK)))
         return false;
     if (!system)
         open_needed(folder, sub);

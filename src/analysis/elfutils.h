@@ -14,15 +14,18 @@
 #include <gelf.h>
 
 /* Every function used, once: X(name). libelf's first. */
-#define VT_ELF_FUNCTIONS(X)                                                                                     \
-    X(elf_version) X(elf_begin) X(elf_end) X(elf_kind) X(elf_nextscn) X(elf_getdata) X(elf_strptr)              \
-    X(gelf_getshdr) X(gelf_getsym)
-#define VT_DW_FUNCTIONS(X)                                                                                      \
-    X(dwelf_elf_gnu_build_id) X(dwelf_elf_gnu_debuglink) X(dwarf_begin_elf) X(dwarf_end)                        \
-    X(dwarf_new_oom_handler) X(dwarf_get_units) X(dwarf_ranges) X(dwarf_child) X(dwarf_siblingof) X(dwarf_tag) X(dwarf_haspc) X(dwarf_attr)                 \
-    X(dwarf_attr_integrate) X(dwarf_formstring) X(dwarf_formudata) X(dwarf_formref_die) X(dwarf_diename)        \
-    X(dwarf_srclang) X(dwarf_getscopes_die) X(dwarf_getsrc_die) X(dwarf_lineno) X(dwarf_linesrc)                \
-    X(dwarf_getsrcfiles) X(dwarf_filesrc)
+/* clang-format off */
+#define VT_ELF_FUNCTIONS(X) \
+    X(elf_version) X(elf_begin) X(elf_end) X(elf_kind) X(elf_nextscn) X(elf_getdata) \
+    X(elf_strptr) X(gelf_getshdr) X(gelf_getsym)
+#define VT_DW_FUNCTIONS(X) \
+    X(dwelf_elf_gnu_build_id) X(dwelf_elf_gnu_debuglink) X(dwarf_begin_elf) X(dwarf_end) \
+    X(dwarf_new_oom_handler) X(dwarf_get_units) X(dwarf_ranges) X(dwarf_child) \
+    X(dwarf_siblingof) X(dwarf_tag) X(dwarf_haspc) X(dwarf_attr) X(dwarf_attr_integrate) \
+    X(dwarf_formstring) X(dwarf_formudata) X(dwarf_formref_die) X(dwarf_diename) \
+    X(dwarf_srclang) X(dwarf_getscopes_die) X(dwarf_getsrc_die) X(dwarf_lineno) \
+    X(dwarf_linesrc) X(dwarf_getsrcfiles) X(dwarf_filesrc)
+/* clang-format on */
 
 struct vt_elfutils {
 #define X(name) __typeof__(&name) name;
@@ -33,8 +36,8 @@ struct vt_elfutils {
 
 /*
  * The table, or NULL if the libraries (0.171 or newer) are not there. They are looked for in lib/ and vramtrack/ beside
- * the object that holds this code, in ../lib/vramtrack/lib/ (the installed command), then where the system keeps libraries. The answer never changes; the libraries stay
- * loaded. Thread-safe.
+ * the object that holds this code, in ../lib/vramtrack/lib/ (the installed command), then where the system keeps
+ * libraries. The answer never changes; the libraries stay loaded. Thread-safe.
  */
 const struct vt_elfutils *vt_elfutils(void);
 

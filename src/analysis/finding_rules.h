@@ -1,8 +1,8 @@
 /*
  * What the rules of the findings share: building a finding piece by piece. Internal to findings*.c.
  *
- * Lack of memory is noted in the builder and ends in one error, so that rules need not check every call; vt_new_finding()
- * then returns a finding that is thrown away.
+ * Lack of memory is noted in the builder and ends in one error, so that rules need not check every call;
+ * vt_new_finding() then returns a finding that is thrown away.
  */
 #ifndef VRAMTRACK_FINDING_RULES_H
 #define VRAMTRACK_FINDING_RULES_H
@@ -26,8 +26,8 @@ struct vt_finding *vt_new_finding(struct vt_finding_builder *b, enum vt_family f
                                   const char *title, ...) __attribute__((format(printf, 4, 5)));
 void vt_add_evidence(struct vt_finding_builder *b, struct vt_finding *finding, const char *text, ...)
     __attribute__((format(printf, 3, 4)));
-void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *finding, uint64_t saves_bytes, const char *text, ...)
-    __attribute__((format(printf, 4, 5)));
+void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *finding, uint64_t saves_bytes, const char *text,
+                   ...) __attribute__((format(printf, 4, 5)));
 void vt_add_site(struct vt_finding_builder *b, struct vt_finding *finding, uint32_t site);
 
 /* The user frame of a stack as text, in buffer (VT_PLACE_BYTES). Returns buffer. */

@@ -9,7 +9,7 @@
 
 #define VERDICTS_MAX 2 /* more than two explanations explain nothing */
 #define SITES_MAX 64
-#define HOLDERS_MAX 8  /* sites that a capacity finding names */
+#define HOLDERS_MAX 8 /* sites that a capacity finding names */
 
 static bool is_host_kind(unsigned kind)
 {
@@ -35,9 +35,10 @@ static void add_usage(struct vt_finding_builder *b, struct vt_finding *finding, 
     if (!failure->total_bytes || failure->free_bytes > failure->total_bytes)
         return;
     if (own <= used)
-        vt_add_evidence(b, finding,
-                        "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.",
-                        vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
+        vt_add_evidence(
+            b, finding,
+            "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.",
+            vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
 }
 
 /* Device memory of somebody in particular: a framework's driver calls are its pool, which its tensors are in. */
@@ -105,26 +106,29 @@ static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f
     vt_format_bytes(total_text, total);
     vt_place_of(b, place, f->stack, f->python_stack);
     if (is_host_kind(f->memory_kind)) {
-        finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_LIKELY,
-                                 "%s of page-locked host memory were refused: the host's memory or a limit, not the GPU's.",
-                                 asked);
+        finding = vt_new_finding(
+            b, VT_FAMILY_LIMIT, VT_LIKELY,
+            "%s of page-locked host memory were refused: the host's memory or a limit, not the GPU's.", asked);
         vt_add_advice(b, finding, 0, "Check the host's free memory, the container's memory limit and ulimit -l.");
     } else if (total && f->requested_bytes > total) {
         finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_CERTAIN,
-                                 "A request of %s can never fit: GPU %d has %s in total.", asked, f->device, total_text);
+                                 "A request of %s can never fit: GPU %d has %s in total.", asked, f->device,
+                                 total_text);
         vt_add_advice(b, finding, 0, "Check the computed size (a wrong shape or an overflow?), or split the work.");
     } else if (f->total_bytes && f->free_bytes >= f->requested_bytes) {
         finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_POSSIBLE,
-                                 "%s were refused although %s were free: something other than capacity set a limit.", asked,
-                                 free_text);
+                                 "%s were refused although %s were free: something other than capacity set a limit.",
+                                 asked, free_text);
         vt_add_advice(b, finding, 0,
                       "Look for a memory fraction set by the framework, MPS or MIG limits, and fragmentation.");
     } else {
-        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY, "GPU %d was full: %s did not fit.", f->device, asked);
+        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY, "GPU %d was full: %s did not fit.", f->device,
+                                 asked);
         if (f->total_bytes) {
             vt_add_evidence(b, finding, "%s were free of %s.", free_text, total_text);
             vt_format_bytes(free_text, f->requested_bytes - f->free_bytes);
-            vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed by site.", free_text);
+            vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed by site.",
+                          free_text);
         }
     }
     vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.", asked, place, (unsigned long long)f->count,
@@ -195,9 +199,10 @@ static void describe_misuse(struct vt_finding_builder *b, struct vt_finding *fin
         vt_place_of(b, made, f->allocated_at, 0);
     if (f->freed_at)
         vt_place_of(b, freed, f->freed_at, 0);
-    vt_add_evidence(b, finding, "%llu time%s in %s: pointer 0x%llx, result %d%s%s%s%s%s%s.", (unsigned long long)f->count,
-                    f->count == 1 ? "" : "s", where, (unsigned long long)f->pointer, f->code, code ? " " : "",
-                    code ? code : "", *made ? ", allocated by " : "", made, *freed ? ", freed before by " : "", freed);
+    vt_add_evidence(b, finding, "%llu time%s in %s: pointer 0x%llx, result %d%s%s%s%s%s%s.",
+                    (unsigned long long)f->count, f->count == 1 ? "" : "s", where, (unsigned long long)f->pointer,
+                    f->code, code ? " " : "", code ? code : "", *made ? ", allocated by " : "", made,
+                    *freed ? ", freed before by " : "", freed);
     name_sites(b, finding, f);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Findings from what is still live when the run ends: leaks of the program, pools of frameworks, workspaces of libraries,
- * and memory that stream-ordered pools keep although nothing is allocated from them.
+ * Findings from what is still live when the run ends: leaks of the program, pools of frameworks, workspaces of
+ * libraries, and memory that stream-ordered pools keep although nothing is allocated from them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "analysis/modules.h"
 
 #define EVIDENCE_MAX 8
-#define POOL_WORTH (2u << 20)           /* what a pool keeps below this is not worth a word */
-#define LONG_RUN_NS 10000000000ull      /* runs from here on show whether a site was active in their second half */
+#define POOL_WORTH (2u << 20)      /* what a pool keeps below this is not worth a word */
+#define LONG_RUN_NS 10000000000ull /* runs from here on show whether a site was active in their second half */
 
 /* May what this site holds be somebody's leak? Memory that a driver call made and nobody freed. */
 static bool holds_memory(const struct vt_site_row *site)
@@ -174,8 +174,9 @@ void vt_find_live(struct vt_finding_builder *b)
         find_leaks(b, VT_LIKELY);
         find_leaks(b, VT_POSSIBLE);
     }
-    show_owner(b, VT_OWNER_FRAMEWORK, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked.",
-               "If another program needs it: torch.cuda.empty_cache(), or the framework's option against preallocation.");
+    show_owner(
+        b, VT_OWNER_FRAMEWORK, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked.",
+        "If another program needs it: torch.cuda.empty_cache(), or the framework's option against preallocation.");
     show_owner(b, VT_OWNER_LIBRARY, VT_FAMILY_OVERHEAD, "in workspaces of libraries.",
                "Destroying handles, plans and communicators that are no longer used gives it back.");
 }

@@ -118,6 +118,7 @@ static int take_totals(struct vt_model *m)
 {
     uint64_t i, count = vt_reading_count(m->reading, VT_TOTALS);
 
+    m->total_count = 0;
     if (!(m->totals = table(count, sizeof *m->totals)))
         return -ENOMEM;
     for (i = 0; i < count; i++) {
@@ -154,13 +155,15 @@ static void set_owner(const struct vt_reading *r, struct vt_site_row *row)
         return;
     class_ = vt_module_class_at(r, row->module);
     row->owner = class_ == VT_MODULE_FRAMEWORK ? VT_OWNER_FRAMEWORK
-                 : class_ == VT_MODULE_LIBRARY ? VT_OWNER_LIBRARY : VT_OWNER_APPLICATION;
+                 : class_ == VT_MODULE_LIBRARY ? VT_OWNER_LIBRARY
+                                               : VT_OWNER_APPLICATION;
 }
 
 static int take_sites(struct vt_model *m)
 {
     uint64_t i, count = vt_reading_count(m->reading, VT_SITES);
 
+    m->site_count = 0;
     if (!(m->sites = table(count, sizeof *m->sites)))
         return -ENOMEM;
     for (i = 0; i < count; i++) {
@@ -354,6 +357,7 @@ static int take_failures(struct vt_model *m)
 {
     uint64_t i, count = vt_reading_count(m->reading, VT_FAILURES);
 
+    m->failure_count = 0;
     if (!(m->failures = table(count, sizeof *m->failures)))
         return -ENOMEM;
     for (i = 0; i < count; i++) {
@@ -392,7 +396,8 @@ int vt_model_build(struct vt_model *m, struct vt_reading *r, const char *moment)
     m->end = vt_model_process_end(h);
     m->duration_ns = duration(h, m->end);
     choose_moment(m, moment);
-    if ((error = take_totals(m)) || (error = take_sites(m)) || (error = take_moments(m)) || (error = take_failures(m))) {
+    if ((error = take_totals(m)) || (error = take_sites(m)) || (error = take_moments(m)) ||
+        (error = take_failures(m))) {
         vt_model_free(m);
         return error;
     }

@@ -12,8 +12,8 @@
  * For a killed process the live figures are summed up from the live slots, which are the truth: the process may have
  * died between a slot and its sum.
  *
- * Uses malloc, no stdio streams, never exits. Tables belong to the model; strings and records to the reading, which must
- * outlive it. Not thread-safe per model.
+ * Uses malloc, no stdio streams, never exits. Tables belong to the model; strings and records to the reading, which
+ * must outlive it. Not thread-safe per model.
  */
 #ifndef VRAMTRACK_MODEL_H
 #define VRAMTRACK_MODEL_H
@@ -44,13 +44,13 @@ enum vt_owner { VT_OWNER_UNKNOWN, VT_OWNER_APPLICATION, VT_OWNER_LIBRARY, VT_OWN
 
 struct vt_site_row {
     const struct vt_site *record;
-    uint32_t index;               /* the site's id in reports */
+    uint32_t index;                                   /* the site's id in reports */
     uint64_t live_bytes, live_count, requested_bytes; /* at the moment; requested 0 where it was not kept */
     uint64_t at_peak_bytes, at_peak_count;
     struct vt_growth growth;
     enum vt_owner owner;
-    uint32_t module;              /* index of the owning module; VT_NONE */
-    const char *verdict;          /* family of the finding that names this site; NULL: none */
+    uint32_t module;     /* index of the owning module; VT_NONE */
+    const char *verdict; /* family of the finding that names this site; NULL: none */
 };
 
 struct vt_moment_row {
@@ -64,7 +64,7 @@ struct vt_failure_row {
 };
 
 struct vt_library_row {
-    uint32_t module;  /* index in VT_MODULES */
+    uint32_t module; /* index in VT_MODULES */
     uint64_t bytes;
 };
 
@@ -73,7 +73,7 @@ struct vt_device_row {
     const struct vt_device *record;
     uint64_t application, context, free, unaccounted;
     bool context_known, free_known, unaccounted_known;
-    uint64_t free_ns;             /* when `free` was seen */
+    uint64_t free_ns; /* when `free` was seen */
     struct vt_library_row *libraries;
     uint32_t library_count;
 };
@@ -86,9 +86,9 @@ struct vt_model {
     enum vt_process_end end;
     uint64_t duration_ns;
 
-    struct vt_total_row *totals;  /* as in the file */
+    struct vt_total_row *totals; /* as in the file */
     uint32_t total_count;
-    struct vt_site_row *sites;    /* by live bytes, largest first, then at_peak_bytes */
+    struct vt_site_row *sites; /* by live bytes, largest first, then at_peak_bytes */
     uint32_t site_count;
     struct vt_moment_row *moments; /* end, peak, recorded ones */
     uint32_t moment_count;
@@ -97,7 +97,7 @@ struct vt_model {
     struct vt_device_row *devices;
     uint32_t device_count;
 
-    char **notes;                 /* the reading's and the model's own */
+    char **notes; /* the reading's and the model's own */
     uint32_t note_count;
 };
 

@@ -14,11 +14,11 @@
 
 enum vt_module_class {
     VT_MODULE_APPLICATION,
-    VT_MODULE_OURS,       /* this library */
-    VT_MODULE_CUDA,       /* the driver and the CUDA runtime as a shared library */
-    VT_MODULE_SYSTEM,     /* the loader, libc, libpthread, libstdc++, the Python interpreter */
-    VT_MODULE_LIBRARY,    /* cuBLAS, cuDNN, NCCL ...: workspaces of their own */
-    VT_MODULE_FRAMEWORK   /* PyTorch, TensorFlow, JAX, CuPy, RMM, ONNX Runtime: allocators with pools */
+    VT_MODULE_OURS,     /* this library */
+    VT_MODULE_CUDA,     /* the driver and the CUDA runtime as a shared library */
+    VT_MODULE_SYSTEM,   /* the loader, libc, libpthread, libstdc++, the Python interpreter */
+    VT_MODULE_LIBRARY,  /* cuBLAS, cuDNN, NCCL ...: workspaces of their own */
+    VT_MODULE_FRAMEWORK /* PyTorch, TensorFlow, JAX, CuPy, RMM, ONNX Runtime: allocators with pools */
 };
 
 /* The class of a module by its path (any length, need not exist). */
@@ -31,8 +31,8 @@ enum vt_module_class vt_module_class_at(const struct vt_reading *reading, uint32
 const char *vt_basename(const char *path);
 
 /*
- * Index of the module that made the allocation with this stack: of the innermost frame that is neither ours, nor CUDA's,
- * nor the system's. VT_NONE if there is none.
+ * Index of the module that made the allocation with this stack: of the innermost frame that is neither ours, nor
+ * CUDA's, nor the system's. VT_NONE if there is none.
  */
 uint32_t vt_owner_module(const struct vt_reading *reading, uint32_t stack);
 

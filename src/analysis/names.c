@@ -16,10 +16,17 @@ static const char *pick(const char *const *names, size_t count, size_t index)
 const char *vt_kind_name(unsigned kind)
 {
     static const char *const names[VT_KIND_COUNT] = {
-        [VT_KIND_DEVICE] = "device", [VT_KIND_PINNED] = "pinned", [VT_KIND_REGISTERED] = "registered",
-        [VT_KIND_MANAGED] = "managed", [VT_KIND_ARRAY] = "array", [VT_KIND_ASYNC] = "async",
-        [VT_KIND_VMM_PHYSICAL] = "vmm_physical", [VT_KIND_VMM_MAPPED] = "vmm_mapped",
-        [VT_KIND_VMM_RESERVED_VA] = "vmm_reserved_va", [VT_KIND_GRAPH] = "graph", [VT_KIND_IMPORTED] = "imported",
+        [VT_KIND_DEVICE] = "device",
+        [VT_KIND_PINNED] = "pinned",
+        [VT_KIND_REGISTERED] = "registered",
+        [VT_KIND_MANAGED] = "managed",
+        [VT_KIND_ARRAY] = "array",
+        [VT_KIND_ASYNC] = "async",
+        [VT_KIND_VMM_PHYSICAL] = "vmm_physical",
+        [VT_KIND_VMM_MAPPED] = "vmm_mapped",
+        [VT_KIND_VMM_RESERVED_VA] = "vmm_reserved_va",
+        [VT_KIND_GRAPH] = "graph",
+        [VT_KIND_IMPORTED] = "imported",
     };
 
     return pick(names, COUNT(names), kind);
@@ -35,10 +42,15 @@ const char *vt_level_name(unsigned level)
 const char *vt_failure_name(unsigned kind)
 {
     static const char *const names[VT_FAILURE_KIND_COUNT] = {
-        [VT_FAILURE_PENDING] = "oom", [VT_FAILURE_OOM] = "oom", [VT_FAILURE_RETRY] = "retry",
-        [VT_FAILURE_FRAMEWORK_OOM] = "framework_oom", [VT_FAILURE_FAILED_ALLOC] = "failed_alloc",
-        [VT_FAILURE_FAILED_FREE] = "failed_free", [VT_FAILURE_DOUBLE_FREE] = "double_free",
-        [VT_FAILURE_INTERIOR_POINTER] = "interior_pointer", [VT_FAILURE_UNKNOWN_POINTER] = "unknown_pointer",
+        [VT_FAILURE_PENDING] = "oom",
+        [VT_FAILURE_OOM] = "oom",
+        [VT_FAILURE_RETRY] = "retry",
+        [VT_FAILURE_FRAMEWORK_OOM] = "framework_oom",
+        [VT_FAILURE_FAILED_ALLOC] = "failed_alloc",
+        [VT_FAILURE_FAILED_FREE] = "failed_free",
+        [VT_FAILURE_DOUBLE_FREE] = "double_free",
+        [VT_FAILURE_INTERIOR_POINTER] = "interior_pointer",
+        [VT_FAILURE_UNKNOWN_POINTER] = "unknown_pointer",
         [VT_FAILURE_WRONG_API] = "wrong_api",
     };
 
@@ -55,9 +67,10 @@ const char *vt_end_name(enum vt_process_end end)
 
 const char *vt_owner_name(enum vt_owner owner)
 {
-    static const char *const names[] = {
-        [VT_OWNER_UNKNOWN] = "unknown", [VT_OWNER_APPLICATION] = "application", [VT_OWNER_LIBRARY] = "library",
-        [VT_OWNER_FRAMEWORK] = "framework"};
+    static const char *const names[] = {[VT_OWNER_UNKNOWN] = "unknown",
+                                        [VT_OWNER_APPLICATION] = "application",
+                                        [VT_OWNER_LIBRARY] = "library",
+                                        [VT_OWNER_FRAMEWORK] = "framework"};
 
     return pick(names, COUNT(names), owner);
 }
@@ -65,10 +78,18 @@ const char *vt_owner_name(enum vt_owner owner)
 const char *vt_family_name(enum vt_family family)
 {
     static const char *const names[VT_FAMILY_COUNT] = {
-        [VT_FAMILY_LEAK] = "leak", [VT_FAMILY_GROWTH] = "growth", [VT_FAMILY_FRAGMENTATION] = "fragmentation",
-        [VT_FAMILY_CACHE] = "cache", [VT_FAMILY_WASTE] = "waste", [VT_FAMILY_PENDING] = "pending",
-        [VT_FAMILY_CAPACITY] = "capacity", [VT_FAMILY_OTHER_PROCESS] = "other_process", [VT_FAMILY_LIMIT] = "limit",
-        [VT_FAMILY_MISUSE] = "misuse", [VT_FAMILY_OVERHEAD] = "overhead", [VT_FAMILY_NONE] = "none",
+        [VT_FAMILY_LEAK] = "leak",
+        [VT_FAMILY_GROWTH] = "growth",
+        [VT_FAMILY_FRAGMENTATION] = "fragmentation",
+        [VT_FAMILY_CACHE] = "cache",
+        [VT_FAMILY_WASTE] = "waste",
+        [VT_FAMILY_PENDING] = "pending",
+        [VT_FAMILY_CAPACITY] = "capacity",
+        [VT_FAMILY_OTHER_PROCESS] = "other_process",
+        [VT_FAMILY_LIMIT] = "limit",
+        [VT_FAMILY_MISUSE] = "misuse",
+        [VT_FAMILY_OVERHEAD] = "overhead",
+        [VT_FAMILY_NONE] = "none",
     };
 
     return pick(names, COUNT(names), family);
@@ -76,8 +97,7 @@ const char *vt_family_name(enum vt_family family)
 
 const char *vt_confidence_name(enum vt_confidence confidence)
 {
-    static const char *const names[] = {
-        [VT_CERTAIN] = "certain", [VT_LIKELY] = "likely", [VT_POSSIBLE] = "possible"};
+    static const char *const names[] = {[VT_CERTAIN] = "certain", [VT_LIKELY] = "likely", [VT_POSSIBLE] = "possible"};
 
     return pick(names, COUNT(names), confidence);
 }

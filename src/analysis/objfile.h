@@ -19,15 +19,15 @@ struct vt_object_symbol {
 
 struct vt_object_range {
     uint64_t start, end;
-    uint32_t unit;    /* index in units */
+    uint32_t unit; /* index in units */
 };
 
 struct vt_object {
     const struct vt_elfutils *elf;
     int fd, debug_fd;
-    Elf *main, *debug;          /* debug: the separate debug file; NULL: none */
-    Dwarf *dwarf;               /* of either; NULL: none */
-    const char *problem;        /* why there are no symbols: the end of a sentence; NULL: there may be some */
+    Elf *main, *debug;   /* debug: the separate debug file; NULL: none */
+    Dwarf *dwarf;        /* of either; NULL: none */
+    const char *problem; /* why there are no symbols: the end of a sentence; NULL: there may be some */
 
     bool symbols_read, units_read;
     struct vt_object_symbol *symbols;

@@ -38,8 +38,9 @@ static bool is_runtime_function(const char *function, const char *file)
 
 static bool is_start_function(const char *function)
 {
-    static const char *const names[] = {"_start", "__libc_start_main", "__libc_start_call_main", "start_thread",
-                                        "clone", "clone3", "__clone", "__clone3", "_dl_start_user"};
+    static const char *const names[] = {
+        "_start",  "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3",
+        "__clone", "__clone3",          "_dl_start_user"};
     size_t i;
 
     for (i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -32,7 +32,7 @@ struct vt_display_frame {
 struct vt_trace {
     struct vt_display_frame *frames;
     uint32_t count;
-    uint32_t user;        /* index; VT_NONE: no frames */
+    uint32_t user; /* index; VT_NONE: no frames */
 };
 
 /*

@@ -35,13 +35,12 @@ struct vt_symbols {
     uint32_t module_count;
     struct answer *answers; /* open addressing, a power of two */
     uint64_t room, used;
-    bool no_memory;         /* no more questions to elfutils */
+    bool no_memory; /* no more questions to elfutils */
     char *notes[NOTES_MAX];
     uint32_t note_count;
 };
 
-__attribute__((format(printf, 2, 3)))
-static void note(struct vt_symbols *s, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct vt_symbols *s, const char *format, ...)
 {
     char text[512];
     va_list arguments;

@@ -1,9 +1,10 @@
 /*
  * Symbols: from (module file, build-id, address) to function, file and line, with the inlined frames.
  *
- * elfutils (libelf, libdw) does the work. It is loaded with dlopen when first needed, never linked: this code is part of
- * the preload library, which depends on nothing but libc. Without elfutils, for files that are gone and for files whose
- * build-id differs from the recorded one, there are no symbols: a frame stays "module+offset", and a note says why.
+ * elfutils (libelf, libdw) does the work. It is loaded with dlopen when first needed, never linked: this code is part
+ * of the preload library, which depends on nothing but libc. Without elfutils, for files that are gone and for files
+ * whose build-id differs from the recorded one, there are no symbols: a frame stays "module+offset", and a note says
+ * why.
  *
  * Files are mapped, not read; symbol tables are sorted once per module; answers are kept per (module, address).
  * Not thread-safe per object. No output, no exit. Files stay mapped until vt_symbols_close().

@@ -8,5 +8,6 @@ $(EXPORTS): src/preload/cuda/table.h src/preload/preload.mk
 	$(Q){ echo '{ global:'; \
 	      sed -n '/^#define VT_DRIVER_TABLE/,/^#define VT_HELPER_TABLE/p' src/preload/cuda/table.h | \
 	          sed -n 's/^ *X(\([A-Za-z0-9_]*\)).*/    \1;/p'; \
-	      printf '    %s;\n' dlsym _exit _Exit quick_exit abort; \
+	      printf '    %s;\n' dlsym dlclose _exit _Exit quick_exit abort \
+          execve execv execvp execvpe fexecve execveat execl execlp execle; \
 	      echo 'local: *; };'; } > $@

@@ -3,9 +3,9 @@
  *
  * The end has two steps. exit() runs handlers newest first: ours is registered after the driver's, so it runs before
  * CUDA is torn down; from then on what contexts take with them is not the program's doing and is not booked. Objects
- * with static storage are destroyed later, and what they free still is. The end is recorded, and the report written,
- * when our own destructor runs, behind all handlers of the program. _exit() and its kin run no handlers: both steps at
- * once.
+ * with static storage are destroyed later, and what they free still is. The end is recorded, and the report written, by
+ * a handler from before main, behind all handlers of the program and all destructors of its libraries (a destructor of
+ * ours would run before theirs). _exit() and its kin run no handlers: both steps at once.
  */
 #include "preload/process_hooks.h"
 
@@ -58,13 +58,36 @@ static void record_end(int code)
     if (!is_this_process() || vt_state.ended || !vt_state_lock(false))
         return;
     struct vt_header *h = vt_header();
-    vt_failure_resolve_all();
+    uint32_t failure = vt_failure_resolve_all();
     h->end_ns = vt_now();
     h->exit_code = code & 0xff;
     h->end = VT_END_EXIT;
     vt_state.ending = vt_state.ended = true;
     vt_state_unlock();
+    if (failure != VT_NONE)
+        vt_report_oom(failure);
     vt_report_end();
+}
+
+bool vt_process_before_exec(void)
+{
+    if (!is_this_process() || vt_state.ended || !vt_state_lock(false))
+        return false;
+    vt_header()->end_ns = vt_now();
+    vt_header()->end = VT_END_EXEC;
+    vt_state_unlock();
+    return true;
+}
+
+void vt_process_exec_failed(void)
+{
+    int saved = errno;
+    if (vt_state_lock(false)) {
+        vt_header()->end_ns = 0;
+        vt_header()->end = VT_END_RUNNING;
+        vt_state_unlock();
+    }
+    errno = saved;
 }
 
 static void on_exit_handler(int code, void *unused)
@@ -79,9 +102,10 @@ static void on_quick_exit(void)
     record_end(exit_code);
 }
 
-__attribute__((destructor)) static void at_unload(void)
+static void at_last(int code, void *unused)
 {
-    record_end(exit_code);
+    (void)unused;
+    record_end(code);
 }
 
 /* Keeps the driver loaded while we hold pointers into it. */
@@ -104,19 +128,26 @@ void vt_process_hooks(void)
     errno = saved;
 }
 
-/* Registered at load and not later: a fork between two CUDA calls must be noticed. Costs one entry in libc's list. */
+static void (*real__exit)(int), (*real__Exit)(int), (*real_quick_exit)(int), (*real_abort)(void);
+
+/* At load: a fork between two CUDA calls must be noticed, and the ways out are taken by children of vfork too, where
+ * nothing may be looked up any more. */
 __attribute__((constructor)) static void at_load(void)
 {
+    real__exit = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "_exit");
+    real__Exit = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "_Exit");
+    real_quick_exit = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "quick_exit");
+    real_abort = (void (*)(void))vt_real_dlsym(RTLD_NEXT, "abort");
     pthread_atfork(NULL, NULL, vt_state_after_fork);
+    on_exit(at_last, NULL); /* before libc registers the libraries' destructors: runs behind them */
 }
 
 #define EXIT_WRAPPER(name)                                                                                             \
     VT_EXPORT __attribute__((noreturn)) void name(int code)                                                            \
     {                                                                                                                  \
-        void (*real)(int) = (void (*)(int))vt_real_dlsym(RTLD_NEXT, #name);                                           \
         record_end(code);                                                                                              \
-        if (real)                                                                                                      \
-            real(code);                                                                                                \
+        if (real_##name)                                                                                               \
+            real_##name(code);                                                                                         \
         for (;;)                                                                                                       \
             syscall(SYS_exit_group, code);                                                                             \
     }
@@ -127,11 +158,10 @@ EXIT_WRAPPER(_Exit)
 /* Runs the program's at_quick_exit handlers first, then ours, which was registered when CUDA started or later. */
 VT_EXPORT __attribute__((noreturn)) void quick_exit(int code)
 {
-    void (*real)(int) = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "quick_exit");
     if (is_this_process())
         exit_code = code;
-    if (real)
-        real(code);
+    if (real_quick_exit)
+        real_quick_exit(code);
     for (;;)
         syscall(SYS_exit_group, code);
 }
@@ -139,7 +169,6 @@ VT_EXPORT __attribute__((noreturn)) void quick_exit(int code)
 /* std::terminate ends here: a program that throws because memory ran out still gets its report. */
 VT_EXPORT __attribute__((noreturn)) void abort(void)
 {
-    void (*real)(void) = (void (*)(void))vt_real_dlsym(RTLD_NEXT, "abort");
     uint32_t failure = VT_NONE;
     if (is_this_process() && !vt_state.ended && vt_state_lock(false)) {
         failure = vt_failure_resolve_all();
@@ -147,8 +176,8 @@ VT_EXPORT __attribute__((noreturn)) void abort(void)
     }
     if (failure != VT_NONE)
         vt_report_oom(failure);
-    if (real)
-        real();
+    if (real_abort)
+        real_abort();
     for (;;)
         syscall(SYS_exit_group, 134);
 }

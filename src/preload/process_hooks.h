@@ -14,4 +14,8 @@ void vt_process_hooks(void);
  * then the calling stack tells, which is walked here: for calls that end contexts, not for hot ones. Once true, always. */
 bool vt_process_ending(void);
 
+/* Around exec*: marks this process's recording as ended by it; false if there is none (then there is nothing to undo). */
+bool vt_process_before_exec(void);
+void vt_process_exec_failed(void);
+
 #endif

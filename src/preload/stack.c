@@ -168,10 +168,30 @@ static int read_counts(struct dl_phdr_info *info, size_t size, void *to)
     return 1; /* the first object is enough: the counts are global */
 }
 
-bool vt_stack_objects_changed(void)
+static uint64_t salt;
+
+uint64_t vt_stack_salt(void)
+{
+    return __atomic_load_n(&salt, __ATOMIC_RELAXED);
+}
+
+void vt_stack_check_objects(void)
 {
     static unsigned long long seen;
     unsigned long long now = 0;
     dl_iterate_phdr(read_counts, &now);
-    return __atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) != now;
+    if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) != now)
+        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED);
+}
+
+VT_EXPORT int dlclose(void *handle)
+{
+    static int (*real)(void *);
+    int (*f)(void *) = __atomic_load_n(&real, __ATOMIC_ACQUIRE);
+    if (!f && (f = (int (*)(void *))vt_real_dlsym(RTLD_NEXT, "dlclose")))
+        __atomic_store_n(&real, f, __ATOMIC_RELEASE);
+    int r = f ? f(handle) : -1;
+    if (!r && vt_state_recording())
+        vt_stack_check_objects();
+    return r;
 }

@@ -43,8 +43,11 @@ void vt_stack_take(struct vt_stack *s);
 /* Finds the object of every frame. */
 void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *objects);
 
-/* True if libraries were closed since the last call: addresses may mean something else now. Takes the loader's lock. */
-bool vt_stack_objects_changed(void);
+/* An address means another function once its library was closed and another lies there. So the hash under which a stack
+ * is known is mixed with a salt, which vt_stack_check_objects changes if libraries were closed since its last call. That
+ * takes the loader's lock; it is called after dlclose and for stacks that were never seen. */
+uint64_t vt_stack_salt(void);
+void vt_stack_check_objects(void);
 
 /* The frame id of a stack that was interned under this hash; 0: none. With the lock held. */
 uint32_t vt_stack_find(uint64_t hash);

@@ -23,12 +23,9 @@ void vt_locate(struct vt_taken_stack *t)
     t->located = true;
 }
 
-/* The address of a frame means another function once its library was replaced: stacks taken since then get a salt. */
-static uint64_t salt;
-
 static uint64_t salted(const struct vt_taken_stack *t)
 {
-    return t->stack.hash ^ __atomic_load_n(&salt, __ATOMIC_RELAXED);
+    return t->stack.hash ^ vt_stack_salt();
 }
 
 uint32_t vt_stack_id(struct vt_taken_stack *t)
@@ -51,8 +48,7 @@ static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 /* A stack that was never seen: the only time that the loader is asked. */
 static void locate_new(struct vt_taken_stack *t)
 {
-    if (vt_stack_objects_changed())
-        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED);
+    vt_stack_check_objects();
     vt_locate(t);
 }
 

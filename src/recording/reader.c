@@ -22,8 +22,8 @@
 struct vt_reading {
     const uint8_t *image;
     uint64_t bytes;
-    void *mapping;   /* to unmap; NULL for images in memory */
-    void *copy;      /* to free: an aligned copy of an image that was not aligned */
+    void *mapping; /* to unmap; NULL for images in memory */
+    void *copy;    /* to free: an aligned copy of an image that was not aligned */
     char *name;
     struct vt_header header;
     uint64_t events; /* events ever written, before clipping */
@@ -58,8 +58,7 @@ static const struct {
     [VT_STREAMS] = {"streams", sizeof(struct vt_stream), _Alignof(struct vt_stream)},
 };
 
-__attribute__((format(printf, 2, 3)))
-static void note(struct vt_reading *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct vt_reading *r, const char *format, ...)
 {
     char text[512];
     va_list arguments;
@@ -74,8 +73,8 @@ static void note(struct vt_reading *r, const char *format, ...)
 }
 
 /* Writes "<name>: <reason>" and returns NULL, so that callers can return it. */
-__attribute__((format(printf, 4, 5)))
-static void *fail(char *error, size_t bytes, const char *name, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void *fail(char *error, size_t bytes, const char *name, const char *format,
+                                                        ...)
 {
     va_list arguments;
     int used;
@@ -113,7 +112,8 @@ static const char *unreadable(const uint8_t *image, uint64_t bytes, char *text, 
     return NULL;
 }
 
-/* Keeps the extents that may be used: aligned, behind the header, starting inside the image. Cuts at the first other. */
+/* Keeps the extents that may be used: aligned, behind the header, starting inside the image. Cuts at the first other.
+ */
 static void check_extents(struct vt_reading *r, enum vt_section section, uint64_t *available)
 {
     struct vt_section_entry *s = &r->header.section[section];
@@ -298,8 +298,8 @@ struct vt_reading *vt_reading_open(const char *path, char *error, size_t error_b
     }
     if (!S_ISREG(status.st_mode) || status.st_size <= 0) {
         close(fd);
-        return fail(error, error_bytes, path, S_ISREG(status.st_mode) ? "not a vramtrack recording (empty file)"
-                                                                      : "not a regular file");
+        return fail(error, error_bytes, path,
+                    S_ISREG(status.st_mode) ? "not a vramtrack recording (empty file)" : "not a regular file");
     }
     mapping = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (mapping == MAP_FAILED)

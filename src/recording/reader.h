@@ -88,10 +88,10 @@ uint32_t vt_reading_notes(const struct vt_reading *reading);
 const char *vt_reading_note(const struct vt_reading *reading, uint32_t index);
 
 /* Typed accessors, index as in the section; NULL if there is no such record. */
-#define VT_ACCESSOR(name, section)                                                                              \
-    static inline const struct vt_##name *vt_reading_##name(const struct vt_reading *reading, uint64_t index)  \
-    {                                                                                                           \
-        return vt_reading_record(reading, section, index);                                                      \
+#define VT_ACCESSOR(name, section)                                                                            \
+    static inline const struct vt_##name *vt_reading_##name(const struct vt_reading *reading, uint64_t index) \
+    {                                                                                                         \
+        return vt_reading_record(reading, section, index);                                                    \
     }
 VT_ACCESSOR(module, VT_MODULES)
 VT_ACCESSOR(site, VT_SITES)

@@ -1,7 +1,7 @@
 /*
- * The report as JSON, schema vramtrack-report/1. Every key is always there; what is not known is null, and lists of what
- * is not known are empty. Values are built with jansson one list element at a time and written at once, so a recording
- * with a hundred thousand stack frames needs no hundred thousand objects in memory.
+ * The report as JSON, schema vramtrack-report/1. Every key is always there; what is not known is null, and lists of
+ * what is not known are empty. Values are built with jansson one list element at a time and written at once, so a
+ * recording with a hundred thousand stack frames needs no hundred thousand objects in memory.
  *
  * Beyond the schema: "moment" (the one shown) and "notes" (what is missing from the recording or the symbols).
  */
@@ -157,7 +157,8 @@ static json_t *nulls(const char *const *keys)
 
 static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
 {
-    static const char *const tensors[] = {"parameters", "gradients", "optimizer", "activations", "inputs", "other", NULL};
+    static const char *const tensors[] = {"parameters", "gradients", "optimizer", "activations",
+                                          "inputs",     "other",     NULL};
     json_t *object = json_object(), *libraries = json_array(), *library;
     uint32_t i;
 

@@ -142,7 +142,7 @@ void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t mos
 void vt_out_colour(struct vt_out *out, enum vt_colour colour)
 {
     static const char *const codes[] = {
-        [VT_PLAIN] = "\033[0m", [VT_BOLD] = "\033[1m", [VT_RED] = "\033[1;31m",
+        [VT_PLAIN] = "\033[0m",  [VT_BOLD] = "\033[1m",    [VT_RED] = "\033[1;31m",
         [VT_GREEN] = "\033[32m", [VT_YELLOW] = "\033[33m", [VT_DIM] = "\033[2m",
     };
 

@@ -1,6 +1,6 @@
 /*
- * Buffered output for the text views: formatting, escaping and colours over write(2), without stdio streams, because the
- * views also run inside the recorded process, whose streams are not ours to touch.
+ * Buffered output for the text views: formatting, escaping and colours over write(2), without stdio streams, because
+ * the views also run inside the recorded process, whose streams are not ours to touch.
  *
  * The first error is kept; everything after it is dropped. Not thread-safe per object; no global state.
  */
@@ -13,7 +13,7 @@
 
 struct vt_out {
     int fd;
-    int error;  /* 0 or a negative errno */
+    int error; /* 0 or a negative errno */
     bool colour;
     size_t used;
     char buffer[4096];

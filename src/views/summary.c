@@ -8,7 +8,7 @@
 #include "analysis/modules.h"
 #include "views/common.h"
 
-#define HOLDERS 6   /* default number of sites */
+#define HOLDERS 6 /* default number of sites */
 #define HOLDERS_MAX 12
 #define FINDINGS 3
 #define PREFIX "vramtrack: "
@@ -200,9 +200,9 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
         vt_out_text(out, "\n");
         return;
     }
-    vt_out_format(out, "; %s %s after %s\n",
-                  m->end == VT_PROCESS_KILLED ? "the process was killed" : "the process ended",
-                  live ? "with memory still allocated" : "with everything given back", vt_format_seconds(time, m->moment_ns));
+    vt_out_format(
+        out, "; %s %s after %s\n", m->end == VT_PROCESS_KILLED ? "the process was killed" : "the process ended",
+        live ? "with memory still allocated" : "with everything given back", vt_format_seconds(time, m->moment_ns));
     write_findings(out, a);
     if (live) {
         vt_out_format(out, PREFIX "%s still allocated", vt_format_bytes(bytes, live));

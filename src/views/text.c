@@ -9,8 +9,8 @@
 #include "analysis/modules.h"
 #include "views/common.h"
 
-#define SITES 20        /* default number of sites */
-#define STACK_LINES 24  /* visible frames of a stack */
+#define SITES 20       /* default number of sites */
+#define STACK_LINES 24 /* visible frames of a stack */
 
 static void heading(struct vt_out *out, const char *text)
 {
@@ -107,7 +107,8 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
     for (i = 0; i < d->library_count; i++) {
         const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
 
-        account_line(out, d->libraries[i].bytes, module ? vt_basename(vt_reading_chars(m->reading, module->path)) : "?");
+        account_line(out, d->libraries[i].bytes,
+                     module ? vt_basename(vt_reading_chars(m->reading, module->path)) : "?");
         vt_out_text(out, "\n");
     }
     if (d->context_known) {
@@ -167,7 +168,8 @@ static void write_failure(struct vt_out *out, const struct vt_analysis *a, const
     if (f->requested_bytes)
         vt_out_format(out, ", %s requested", vt_format_bytes(one, f->requested_bytes));
     if (f->total_bytes)
-        vt_out_format(out, ", %s free of %s", vt_format_bytes(one, f->free_bytes), vt_format_bytes(two, f->total_bytes));
+        vt_out_format(out, ", %s free of %s", vt_format_bytes(one, f->free_bytes),
+                      vt_format_bytes(two, f->total_bytes));
     if (f->kind == VT_FAILURE_INTERIOR_POINTER)
         vt_out_format(out, ", %llu bytes into its allocation", (unsigned long long)f->pointer_offset);
     vt_out_text(out, "\n");

@@ -23,9 +23,9 @@ struct vt_report_request {
     bool all_frames;            /* show the frames of CUDA, the loader and the C library as well */
     unsigned top;               /* sites shown; 0: the view's default */
     enum vt_report_cause cause;
-    uint32_t failure;           /* VT_REPORT_OOM: index in VT_FAILURES */
-    const char *next_command;   /* shown as the next thing to do; NULL: "vramtrack report PATH" */
-    bool no_symbols;            /* do not look at the program's files: module and offset only */
+    uint32_t failure;         /* VT_REPORT_OOM: index in VT_FAILURES */
+    const char *next_command; /* shown as the next thing to do; NULL: "vramtrack report PATH" */
+    bool no_symbols;          /* do not look at the program's files: module and offset only */
 };
 
 /*
@@ -33,8 +33,8 @@ struct vt_report_request {
  * reported.
  */
 
-/* The short report, at most 25 lines, one when nothing is live and nothing failed. Each line begins with "vramtrack: " or
- * two spaces. */
+/* The short report, at most 25 lines, one when nothing is live and nothing failed. Each line begins with "vramtrack: "
+ * or two spaces. */
 int vt_summary_write(struct vt_reading *reading, const struct vt_report_request *request);
 
 /* The full report as text. */

@@ -1,6 +1,6 @@
 /*
- * Writes recordings for the fuzzer to start from: make_corpus FOLDER. They are those of the unit tests: an empty one, one
- * with everything, and variants of it that take other paths (killed, disk full, other record sizes).
+ * Writes recordings for the fuzzer to start from: make_corpus FOLDER. They are those of the unit tests: an empty one,
+ * one with everything, and variants of it that take other paths (killed, disk full, other record sizes).
  */
 #include <fcntl.h>
 #include <limits.h>

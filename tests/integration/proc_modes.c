@@ -96,7 +96,7 @@ static void *churn(void *unused)
     return NULL;
 }
 
-/* Most children end at once; every tenth allocates, so that what the fork left behind must work. */
+/* Most children end at once; every twentieth allocates, so that what the fork left behind must work. */
 static int fork_stress(void)
 {
     pthread_t thread[4];
@@ -107,7 +107,7 @@ static int fork_stress(void)
     for (int i = 0; i < 200; i++) {
         pid_t pid = fork();
         if (!pid) {
-            if (i % 10 == 0) {
+            if (i % 20 == 0) {
                 start_cuda();
                 hold_memory(3 * MIB);
             }
@@ -167,7 +167,9 @@ static int daemonise(void)
         exit(3);
     }
     must(status_of(first) != 0);
-    return status_of(-1) >> 8 & 0xff;
+    int status = 0;
+    must(wait(&status) <= 0);
+    return status >> 8 & 0xff;
 }
 
 

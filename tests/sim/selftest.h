@@ -18,13 +18,13 @@
 extern int failures;
 
 /* Both sides are printed: a wrong value is half the diagnosis. */
-#define EQ(got, want)                                                                                                  \
-    do {                                                                                                               \
-        unsigned long long got_ = (unsigned long long)(got), want_ = (unsigned long long)(want);                       \
-        if (got_ != want_) {                                                                                           \
-            failures++;                                                                                                \
-            fprintf(stderr, "%s:%d: %s is %llu, not %llu\n", __FILE__, __LINE__, #got, got_, want_);                   \
-        }                                                                                                              \
+#define EQ(got, want)                                                                                \
+    do {                                                                                             \
+        unsigned long long got_ = (unsigned long long)(got), want_ = (unsigned long long)(want);     \
+        if (got_ != want_) {                                                                         \
+            failures++;                                                                              \
+            fprintf(stderr, "%s:%d: %s is %llu, not %llu\n", __FILE__, __LINE__, #got, got_, want_); \
+        }                                                                                            \
     } while (0)
 
 #define OK(call) EQ(call, 0)

@@ -63,7 +63,8 @@ $(SIM_OUT)/libcudart.so: $(SIM_OUT)/libcudart.so.13
 	ln -sf libcudart.so.13 $@
 
 # The self-test, once against each runtime.  The driver is found as programs find it: by name, through the search path.
-SIM_TEST_SRC := $(SIM_DIR)/sim_selftest.c $(SIM_DIR)/selftest_memory.c $(SIM_DIR)/selftest_runtime.c
+SIM_TEST_SRC := $(SIM_DIR)/sim_selftest.c $(SIM_DIR)/selftest_memory.c $(SIM_DIR)/selftest_objects.c \
+                $(SIM_DIR)/selftest_runtime.c
 
 $(SIM_OUT)/sim_selftest: $(SIM_TEST_SRC) $(SIM_HEADERS) $(SIM_LIBS)
 	$(CC) $(SIM_CFLAGS) $(SIM_TEST_SRC) -o $@ -L$(SIM_OUT) -lcudart -lcuda -ldl -lpthread

@@ -1,6 +1,6 @@
 /*
- * Self-test of the simulated GPU: start, lookup, failures, processes.  Memory is tested in selftest_memory.c, the
- * runtime in selftest_runtime.c.  The same program is linked with the dynamic and with the static runtime.
+ * Self-test of the simulated GPU: start, lookup, failures, processes.  Memory is tested in selftest_memory.c,
+ * graphs, contexts and sharing in selftest_objects.c, the runtime in selftest_runtime.c.  The same program is linked with the dynamic and with the static runtime.
  *
  * Exit status 0 if everything holds, else 1, with one line per failed check on standard error.
  */
@@ -258,6 +258,34 @@ static void two_devices(void)
     TRUE(first != second);
 }
 
+static void pinned_limit(void)
+{
+    void *p, *q;
+
+    context_on(0);
+    OK(cuMemHostAlloc(&p, MIB, 0));
+    EQ(cuMemHostAlloc(&q, 1, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EQ((size_t)q, 0xa5a5a5a5a5a5a5a5); /* SIM_GARBAGE=1 */
+    OK(cuMemFreeHost(p));
+    OK(cuMemAllocHost_v2(&q, MIB));
+    OK(cuMemFreeHost(q));
+}
+
+static void fork_refused(void)
+{
+    int status;
+    pid_t pid;
+
+    context_on(0);
+    pid = fork();
+    if (pid == 0) {
+        EQ(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+        _exit(failures != 0);
+    }
+    waitpid(pid, &status, 0);
+    OK(status);
+}
+
 static int as_child(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "ipc") == 0) {
@@ -274,6 +302,10 @@ static int as_child(int argc, char **argv)
         fail_by_environment();
     } else if (strcmp(argv[1], "devices") == 0) {
         two_devices();
+    } else if (strcmp(argv[1], "pinned") == 0) {
+        pinned_limit();
+    } else if (strcmp(argv[1], "fork") == 0) {
+        fork_refused();
     }
     return failures != 0;
 }
@@ -310,6 +342,9 @@ int main(int argc, char **argv)
     OK(run_self("init", "SIM_WSL=1"));
     OK(run_self("fail", "SIM_FAIL=cuMemAlloc_v2:2:2,cuMemFree_v2:*:999"));
     OK(run_self("devices", "SIM_DEVICES=2"));
+    OK(run_self("fork", "SIM_FORK=refuse"));
+    setenv("SIM_GARBAGE", "1", 1);
+    OK(run_self("pinned", "SIM_PINNED_MIB=1"));
     printf("%s: %s\n", argv[0], failures == 0 ? "ok" : "FAILED");
     return failures != 0;
 }

@@ -1,6 +1,5 @@
 /*
- * Model, growth, account, module classes and findings, on recordings made for each case. Values are asserted, and for the
- * findings also what must not be found.
+ * Model, account, growth, module classes, stacks and number formats, on recordings made for each case.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,52 +13,10 @@
 
 #include <cmocka.h>
 
-#include "analysis/analysis.h"
 #include "analysis/format.h"
 #include "analysis/modules.h"
 #include "recording/reader.h"
-#include "test_reader_fixture.h"
-
-#define MIB (1ull << 20)
-
-/* An analysis and what it stands on. */
-struct opened {
-    struct vt_reading *reading;
-    struct vt_analysis a;
-};
-
-static void open_at(struct opened *o, const struct fixture *f, const char *moment)
-{
-    o->reading = vt_reading_from_memory(f->image, f->bytes);
-    assert_non_null(o->reading);
-    assert_int_equal(vt_analysis_open(&o->a, o->reading, moment, false), 0);
-}
-
-static void close_it(struct opened *o)
-{
-    vt_analysis_close(&o->a);
-    vt_reading_close(o->reading);
-}
-
-static const struct vt_finding *find(const struct opened *o, enum vt_family family, enum vt_confidence confidence)
-{
-    uint32_t i;
-
-    for (i = 0; i < o->a.findings.count; i++)
-        if (o->a.findings.list[i].family == family && o->a.findings.list[i].confidence == confidence)
-            return &o->a.findings.list[i];
-    return NULL;
-}
-
-static bool has_family(const struct opened *o, enum vt_family family)
-{
-    return find(o, family, VT_CERTAIN) || find(o, family, VT_LIKELY) || find(o, family, VT_POSSIBLE);
-}
-
-static struct vt_site *site_record(struct fixture *f, uint32_t index)
-{
-    return (struct vt_site *)fixture_record(f, VT_SITES, index);
-}
+#include "test_analysis_fixture.h"
 
 static void test_model_at_end(void **state)
 {
@@ -134,7 +91,7 @@ static void test_model_at_moments(void **state)
     fixture_sample(&f, &s);
     site_record(&f, s.leak)->at_peak_bytes = 80 * MIB; /* of the newest peak */
     site_record(&f, s.leak)->at_peak_count = 5;
-    site_record(&f, s.single)->at_peak_bytes = 1;      /* of an older one: live is what it held at the newest */
+    site_record(&f, s.single)->at_peak_bytes = 1; /* of an older one: live is what it held at the newest */
     site_record(&f, s.single)->peak_epoch = 3;
     open_at(&o, &f, "peak");
     assert_int_equal(o.a.model.moment_ns, 1500000000);
@@ -166,8 +123,13 @@ static void test_model_at_moments(void **state)
 /* "finalize" is the default where it exists; a withdrawn moment does not exist. */
 static void test_finalize(void **state)
 {
-    struct vt_moment finalize = {.name = "finalize", .time_ns = 1900000000, .kind = VT_MOMENT_FINALIZE, .totals = 1,
-                                 .sites = 1, .first_site = 1, .failure = VT_NONE};
+    struct vt_moment finalize = {.name = "finalize",
+                                 .time_ns = 1900000000,
+                                 .kind = VT_MOMENT_FINALIZE,
+                                 .totals = 1,
+                                 .sites = 1,
+                                 .first_site = 1,
+                                 .failure = VT_NONE};
     struct opened o;
     struct fixture f;
     struct sample s;
@@ -265,7 +227,10 @@ static void test_process_end(void **state)
 
 static void test_growth(void **state)
 {
-    struct vt_site site = {.alloc_calls = 10, .first_ns = 1000, .history_shift = 10, .history_count = 8,
+    struct vt_site site = {.alloc_calls = 10,
+                           .first_ns = 1000,
+                           .history_shift = 10,
+                           .history_count = 8,
                            .history = {10, 20, 30, 40, 50, 60, 70, 80}};
     struct vt_growth g = vt_model_growth(&site, 90, 9, 9216); /* nothing was freed: all of it is growth */
 
@@ -275,7 +240,8 @@ static void test_growth(void **state)
     assert_true(g.monotonic);
     assert_float_equal(g.bytes_per_s, 90e9 / 8216, 1);
 
-    site.free_calls = 1; /* then half of the run counts: (1000 + 9216) / 2 = 5108 is in interval 4, which began with 40 */
+    site.free_calls =
+        1; /* then half of the run counts: (1000 + 9216) / 2 = 5108 is in interval 4, which began with 40 */
     g = vt_model_growth(&site, 90, 9, 9216);
     assert_int_equal(g.bytes, 50);
     assert_int_equal(g.allocs, 5);
@@ -327,204 +293,6 @@ static void test_modules(void **state)
     (void)state;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_int_equal(vt_module_class(cases[i].path), cases[i].class_);
-}
-
-static void test_findings_of_sample(void **state)
-{
-    const struct vt_finding *finding;
-    struct opened o;
-    struct fixture f;
-    struct sample s;
-    uint32_t i;
-
-    (void)state;
-    fixture_sample(&f, &s);
-    open_at(&o, &f, NULL);
-    finding = find(&o, VT_FAMILY_LEAK, VT_LIKELY);
-    assert_non_null(finding);
-    assert_int_equal(finding->site_count, 1);
-    assert_int_equal(finding->sites[0], s.leak);
-    assert_int_equal(finding->advice[0].saves_bytes, 64 * MIB);
-    finding = find(&o, VT_FAMILY_LEAK, VT_POSSIBLE); /* once may be a buffer for the whole run */
-    assert_int_equal(finding->site_count, 1);
-    assert_int_equal(finding->sites[0], s.single);
-    finding = find(&o, VT_FAMILY_CACHE, VT_POSSIBLE);
-    assert_int_equal(finding->sites[0], s.pool);
-    finding = find(&o, VT_FAMILY_OVERHEAD, VT_POSSIBLE);
-    assert_int_equal(finding->sites[0], s.workspace);
-    finding = find(&o, VT_FAMILY_CAPACITY, VT_CERTAIN); /* 16 GiB on a card of 8 GiB */
-    assert_non_null(finding);
-    assert_non_null(strstr(finding->title, "can never fit"));
-    assert_int_equal(finding->site_count, 2); /* who held memory then, the largest first */
-    assert_int_equal(finding->sites[0], s.leak);
-    assert_int_equal(finding->sites[1], s.single);
-    finding = find(&o, VT_FAMILY_MISUSE, VT_CERTAIN);
-    assert_int_equal(finding->sites[0], s.leak);
-    assert_false(has_family(&o, VT_FAMILY_NONE));
-    for (i = 1; i < o.a.findings.count; i++)
-        assert_true(o.a.findings.list[i - 1].confidence <= o.a.findings.list[i].confidence);
-    assert_string_equal(vt_model_site(&o.a.model, s.leak)->verdict, "leak");
-    assert_string_equal(vt_model_site(&o.a.model, s.pool)->verdict, "cache");
-    close_it(&o);
-    fixture_end(&f);
-}
-
-/* A recording of one application site with nothing live: nothing may be found. */
-static uint32_t begin_healthy(struct fixture *f, unsigned kind)
-{
-    uint32_t app, stack, total;
-
-    fixture_begin(f);
-    app = fixture_module(f, "/nowhere/demo", 0);
-    stack = fixture_frame(f, 0, app, 0x1000);
-    total = fixture_total(f, VT_LEVEL_DRIVER, kind, 0, 0, 0, 64 * MIB, 48, 48);
-    return fixture_site(f, total, stack, "cudaMalloc", 0, 0, 48, 48);
-}
-
-static void test_healthy(void **state)
-{
-    struct opened o;
-    struct fixture f;
-
-    (void)state;
-    begin_healthy(&f, VT_KIND_DEVICE);
-    open_at(&o, &f, NULL);
-    assert_int_equal(o.a.findings.count, 1);
-    assert_int_equal(o.a.findings.list[0].family, VT_FAMILY_NONE);
-    close_it(&o);
-    fixture_end(&f);
-}
-
-static void test_empty(void **state)
-{
-    struct opened o;
-    struct fixture f;
-
-    (void)state;
-    fixture_begin(&f);
-    open_at(&o, &f, NULL);
-    assert_int_equal(o.a.model.site_count, 0);
-    assert_int_equal(o.a.findings.count, 1);
-    close_it(&o);
-    fixture_end(&f);
-}
-
-static void test_pool_keeps(void **state)
-{
-    struct vt_pool pool = {.handle = 1, .flags = VT_POOL_DEFAULT, .release_threshold = UINT64_MAX, .peak_bytes = 64 * MIB,
-                           .after_trim_peak = 64 * MIB};
-    const struct vt_finding *finding;
-    struct opened o;
-    struct fixture f;
-    uint32_t site;
-
-    (void)state;
-    site = begin_healthy(&f, VT_KIND_ASYNC);
-    site_record(&f, site)->peak_bytes = 64 * MIB;
-    fixture_add(&f, VT_POOLS, &pool);
-    open_at(&o, &f, NULL);
-    finding = find(&o, VT_FAMILY_CACHE, VT_LIKELY);
-    assert_non_null(finding);
-    assert_int_equal(finding->advice[0].saves_bytes, 64 * MIB);
-    assert_int_equal(finding->site_count, 1);
-    assert_false(has_family(&o, VT_FAMILY_LEAK));
-    close_it(&o);
-
-    ((struct vt_pool *)fixture_record(&f, VT_POOLS, 0))->release_threshold = 0; /* the default gives everything back */
-    open_at(&o, &f, NULL);
-    assert_false(has_family(&o, VT_FAMILY_CACHE));
-    close_it(&o);
-
-    ((struct vt_pool *)fixture_record(&f, VT_POOLS, 0))->release_threshold = 16 * MIB; /* keeps no more than that */
-    open_at(&o, &f, NULL);
-    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 16 * MIB);
-    close_it(&o);
-
-    ((struct vt_pool *)fixture_record(&f, VT_POOLS, 0))->flags |= VT_POOL_DESTROYED;
-    open_at(&o, &f, NULL);
-    assert_false(has_family(&o, VT_FAMILY_CACHE));
-    close_it(&o);
-    fixture_end(&f);
-}
-
-static void test_oom_verdicts(void **state)
-{
-    struct vt_failure oom = {.kind = VT_FAILURE_OOM, .code = 2, .memory_kind = VT_KIND_DEVICE, .count = 1,
-                             .requested_bytes = 4096 * MIB, .free_bytes = 1024 * MIB, .total_bytes = 8192 * MIB,
-                             .moment = VT_NONE};
-    struct vt_failure *record;
-    struct opened o;
-    struct fixture f;
-
-    (void)state;
-    begin_healthy(&f, VT_KIND_DEVICE);
-    fixture_add(&f, VT_FAILURES, &oom);
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_CAPACITY, VT_LIKELY));
-    assert_int_equal(o.a.findings.count, 1);
-    close_it(&o);
-
-    record = (struct vt_failure *)fixture_record(&f, VT_FAILURES, 0);
-    record->free_bytes = 5000 * MIB; /* enough was free */
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_LIMIT, VT_POSSIBLE));
-    close_it(&o);
-
-    record->memory_kind = VT_KIND_PINNED; /* the host's memory */
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_LIMIT, VT_LIKELY));
-    close_it(&o);
-
-    record->kind = VT_FAILURE_RETRY; /* the framework got it at the second attempt */
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_NONE, VT_CERTAIN));
-    close_it(&o);
-    fixture_end(&f);
-}
-
-/* Frees that come after the runtime has unloaded are harmless; other failed frees are not. */
-static void test_late_frees(void **state)
-{
-    struct vt_failure failed = {.kind = VT_FAILURE_FAILED_FREE, .code = 4, .count = 3, .moment = VT_NONE};
-    struct opened o;
-    struct fixture f;
-
-    (void)state;
-    begin_healthy(&f, VT_KIND_DEVICE);
-    fixture_add(&f, VT_FAILURES, &failed);
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_MISUSE, VT_POSSIBLE));
-    close_it(&o);
-    ((struct vt_failure *)fixture_record(&f, VT_FAILURES, 0))->code = 709;
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_MISUSE, VT_CERTAIN));
-    assert_false(has_family(&o, VT_FAMILY_LEAK));
-    close_it(&o);
-    fixture_end(&f);
-}
-
-/* Buffers made at the start of a long run and kept to its end are not called a likely leak. */
-static void test_kept_from_the_start(void **state)
-{
-    struct opened o;
-    struct fixture f;
-    uint32_t site;
-
-    (void)state;
-    site = begin_healthy(&f, VT_KIND_MANAGED);
-    site_record(&f, site)->live_bytes = 64 * MIB;
-    site_record(&f, site)->live_count = 4;
-    site_record(&f, site)->free_calls = 0;
-    fixture_header(&f)->end_ns = 100000000000;
-    open_at(&o, &f, NULL);
-    assert_null(find(&o, VT_FAMILY_LEAK, VT_LIKELY));
-    assert_non_null(find(&o, VT_FAMILY_LEAK, VT_POSSIBLE));
-    close_it(&o);
-    site_record(&f, site)->last_ns = 90000000000; /* still allocating at the end */
-    open_at(&o, &f, NULL);
-    assert_non_null(find(&o, VT_FAMILY_LEAK, VT_LIKELY));
-    close_it(&o);
-    fixture_end(&f);
 }
 
 static void test_hidden_frames(void **state)
@@ -592,14 +360,9 @@ static void test_formats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_at_end),       cmocka_unit_test(test_account),
-        cmocka_unit_test(test_model_at_moments),   cmocka_unit_test(test_finalize),
-        cmocka_unit_test(test_killed),             cmocka_unit_test(test_process_end),
-        cmocka_unit_test(test_growth),             cmocka_unit_test(test_modules),
-        cmocka_unit_test(test_findings_of_sample), cmocka_unit_test(test_healthy),
-        cmocka_unit_test(test_empty),              cmocka_unit_test(test_pool_keeps),
-        cmocka_unit_test(test_oom_verdicts),       cmocka_unit_test(test_late_frees),
-        cmocka_unit_test(test_kept_from_the_start), cmocka_unit_test(test_hidden_frames),
+        cmocka_unit_test(test_model_at_end), cmocka_unit_test(test_account), cmocka_unit_test(test_model_at_moments),
+        cmocka_unit_test(test_finalize),     cmocka_unit_test(test_killed),  cmocka_unit_test(test_process_end),
+        cmocka_unit_test(test_growth),       cmocka_unit_test(test_modules), cmocka_unit_test(test_hidden_frames),
         cmocka_unit_test(test_formats),
     };
 

@@ -1,6 +1,6 @@
 /*
- * The symbolizer against a library that the test compiles: inlined chains, line numbers, C++ names, separate debug files,
- * stripped files, files that changed, and files that are gone.
+ * The symbolizer against a library that the test compiles: inlined chains, line numbers, C++ names, separate debug
+ * files, stripped files, files that changed, and files that are gone.
  *
  * The library records its own return addresses when it is called, so the expected lines are those of the source below.
  * Needs a C++ compiler ($CXX, else g++ or c++); without one the tests are skipped.
@@ -25,51 +25,49 @@
 #include "recording/reader.h"
 #include "test_reader_fixture.h"
 
-static const char source[] =
-    "extern \"C\" void *vt_seen;\n"                                                            /* 1 */
-    "void *vt_seen;\n"                                                                         /* 2 */
-    "extern \"C\" __attribute__((noinline)) void vt_mark() {\n"                                /* 3 */
-    "    vt_seen = __builtin_return_address(0);\n"                                             /* 4 */
-    "}\n"                                                                                      /* 5 */
-    "namespace shop {\n"                                                                       /* 6 */
-    "struct Cart {\n"                                                                          /* 7 */
-    "    int n;\n"                                                                             /* 8 */
-    "    __attribute__((always_inline)) inline void innermost() {\n"                           /* 9 */
-    "        vt_mark(); n++;\n"                                                                /* 10 */
-    "    }\n"                                                                                  /* 11 */
-    "    __attribute__((noinline)) int fill(int more);\n"                                      /* 12 */
-    "};\n"                                                                                     /* 13 */
-    "namespace { __attribute__((always_inline)) inline void middle(Cart *c) {\n"               /* 14 */
-    "    c->innermost();\n"                                                                    /* 15 */
-    "} }\n"                                                                                    /* 16 */
-    "int Cart::fill(int more) {\n"                                                             /* 17 */
-    "    n += more;\n"                                                                         /* 18 */
-    "    middle(this);\n"                                                                      /* 19 */
-    "    return n;\n"                                                                          /* 20 */
-    "}\n"                                                                                      /* 21 */
-    "}\n"                                                                                      /* 22 */
-    "extern \"C\" void *vt_run() {\n"                                                          /* 23 */
-    "    shop::Cart cart = {1};\n"                                                             /* 24 */
-    "    volatile int sum = cart.fill(2); (void)sum;\n"                                        /* 25 */
-    "    return vt_seen;\n"                                                                    /* 26 */
-    "}\n";                                                                                     /* 27 */
+static const char source[] = "extern \"C\" void *vt_seen;\n"                                              /* 1 */
+                             "void *vt_seen;\n"                                                           /* 2 */
+                             "extern \"C\" __attribute__((noinline)) void vt_mark() {\n"                  /* 3 */
+                             "    vt_seen = __builtin_return_address(0);\n"                               /* 4 */
+                             "}\n"                                                                        /* 5 */
+                             "namespace shop {\n"                                                         /* 6 */
+                             "struct Cart {\n"                                                            /* 7 */
+                             "    int n;\n"                                                               /* 8 */
+                             "    __attribute__((always_inline)) inline void innermost() {\n"             /* 9 */
+                             "        vt_mark(); n++;\n"                                                  /* 10 */
+                             "    }\n"                                                                    /* 11 */
+                             "    __attribute__((noinline)) int fill(int more);\n"                        /* 12 */
+                             "};\n"                                                                       /* 13 */
+                             "namespace { __attribute__((always_inline)) inline void middle(Cart *c) {\n" /* 14 */
+                             "    c->innermost();\n"                                                      /* 15 */
+                             "} }\n"                                                                      /* 16 */
+                             "int Cart::fill(int more) {\n"                                               /* 17 */
+                             "    n += more;\n"                                                           /* 18 */
+                             "    middle(this);\n"                                                        /* 19 */
+                             "    return n;\n"                                                            /* 20 */
+                             "}\n"                                                                        /* 21 */
+                             "}\n"                                                                        /* 22 */
+                             "extern \"C\" void *vt_run() {\n"                                            /* 23 */
+                             "    shop::Cart cart = {1};\n"                                               /* 24 */
+                             "    volatile int sum = cart.fill(2); (void)sum;\n"                          /* 25 */
+                             "    return vt_seen;\n"                                                      /* 26 */
+                             "}\n";                                                                       /* 27 */
 
 /* Compiled without debug information, as CUDA's static runtime is. */
 static const char shim[] =
     "extern void vt_mark(void); extern void *vt_seen; void *vt_shim_seen;\n"
     "__attribute__((noinline)) void cudaShim(void) { vt_shim_seen = __builtin_return_address(0); vt_mark(); }\n";
 
-static const char user[] =
-    "extern \"C\" void cudaShim(void);\n"                                          /* 1 */
-    "extern \"C\" void *vt_shim_seen;\n"                                           /* 2 */
-    "namespace app { struct Pool { __attribute__((noinline)) void grow() {\n"      /* 3 */
-    "    cudaShim();\n"                                                            /* 4 */
-    "    asm volatile(\"\"); } }; }\n"                                             /* 5 */
-    "extern \"C\" void *vt_run_shim() { app::Pool().grow(); return vt_shim_seen; }\n"; /* 6 */
+static const char user[] = "extern \"C\" void cudaShim(void);\n"                                              /* 1 */
+                           "extern \"C\" void *vt_shim_seen;\n"                                               /* 2 */
+                           "namespace app { struct Pool { __attribute__((noinline)) void grow() {\n"          /* 3 */
+                           "    cudaShim();\n"                                                                /* 4 */
+                           "    asm volatile(\"\"); } }; }\n"                                                 /* 5 */
+                           "extern \"C\" void *vt_run_shim() { app::Pool().grow(); return vt_shim_seen; }\n"; /* 6 */
 
 static char folder[64];
 static char library[128];
-static uint64_t address; /* of the call of vt_mark(), in the file */
+static uint64_t address;                    /* of the call of vt_mark(), in the file */
 static uint64_t shim_address, user_address; /* return addresses in cudaShim() and in its caller */
 static int have_compiler;
 
@@ -132,7 +130,8 @@ static int build(void **state)
         return -1;
     snprintf(library, sizeof library, "%s/libshop.so", folder);
     if (run("cd %s && exec 2>/dev/null; ${CC:-gcc} -O1 -fPIC -fno-optimize-sibling-calls -c -o shim.o shim.c && "
-            "%s -g -O1 -fPIC -shared -Wl,--build-id=sha1 -o libshop.so shop.cpp user.cpp shim.o", folder, compiler()))
+            "%s -g -O1 -fPIC -shared -Wl,--build-id=sha1 -o libshop.so shop.cpp user.cpp shim.o",
+            folder, compiler()))
         return 0;
     if (!(handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)))
         return -1;
@@ -151,10 +150,14 @@ static int clean(void **state)
     return run("rm -rf %s", folder);
 }
 
-static void need(const struct vt_symbols *symbols)
+static void need(struct vt_symbols *symbols)
 {
-    if (!have_compiler || !vt_symbols_available(symbols))
+    bool possible = have_compiler && vt_symbols_available(symbols);
+
+    if (!possible) {
+        vt_symbols_close(symbols);
         skip();
+    }
 }
 
 static void check_frame(const struct vt_symbol_frame *frame, const char *function, uint32_t line)
@@ -275,8 +278,10 @@ static void test_stripped(void **state)
     (void)state;
     need(symbols);
     snprintf(path, sizeof path, "%s/stripped.so", folder);
-    if (run("strip -o %s %s 2>/dev/null", path, library))
+    if (run("strip -o %s %s 2>/dev/null", path, library)) {
+        vt_symbols_close(symbols);
         skip();
+    }
     symbol = vt_symbols_find(symbols, path, NULL, 0, address - 1);
     assert_int_equal(symbol.count, 1); /* from the exported symbols */
     assert_string_equal(symbol.frames[0].function, "shop::Cart::fill");
@@ -295,8 +300,10 @@ static void test_separate_debug_file(void **state)
     snprintf(path, sizeof path, "%s/split.so", folder);
     if (run("cd %s && objcopy --only-keep-debug libshop.so split.debug 2>/dev/null && strip -o split.so libshop.so && "
             "mkdir -p .debug && objcopy --add-gnu-debuglink=split.debug split.so && mv split.debug .debug/",
-            folder))
+            folder)) {
+        vt_symbols_close(symbols);
         skip();
+    }
     check_chain(vt_symbols_find(symbols, path, NULL, 0, address - 1));
     vt_symbols_close(symbols);
 }
@@ -317,7 +324,8 @@ static void test_damaged_files(void **state)
         vt_symbols_find(symbols, path, NULL, 0, address - 1);
         snprintf(path, sizeof path, "%s/noise%u.so", folder, i);
         assert_int_equal(run("cp %s %s && head -c 700 /dev/urandom | dd of=%s bs=1 seek=%u conv=notrunc 2>/dev/null",
-                             library, path, path, i * 700), 0);
+                             library, path, path, i * 700),
+                         0);
         vt_symbols_find(symbols, path, NULL, 0, address - 1);
         vt_symbols_close(symbols);
     }
@@ -355,7 +363,8 @@ static void test_shorten(void **state)
     static const char *const names[][2] = {
         {"int foo<int>(int)", "foo<int>"},
         {"void ns::f(void (*)(int), std::pair<int, char>)", "ns::f"},
-        {"std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector<int, std::allocator<int> >::push_back"},
+        {"std::vector<int, std::allocator<int> >::push_back(int const&)",
+         "std::vector<int, std::allocator<int> >::push_back"},
         {"A::operator()(int) const", "A::operator()"},
         {"bool operator< <int>(A<int> const&, A<int> const&)", "operator< <int>"},
         {"operator<<(std::ostream&, A)", "operator<<"},
@@ -386,11 +395,15 @@ static void test_shorten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inlined_chain), cmocka_unit_test(test_static_runtime_is_hidden),
+        cmocka_unit_test(test_inlined_chain),
+        cmocka_unit_test(test_static_runtime_is_hidden),
         cmocka_unit_test(test_many_addresses),
-        cmocka_unit_test(test_changed_file),  cmocka_unit_test(test_missing_file),
-        cmocka_unit_test(test_stripped),      cmocka_unit_test(test_separate_debug_file),
-        cmocka_unit_test(test_damaged_files), cmocka_unit_test(test_demangle),
+        cmocka_unit_test(test_changed_file),
+        cmocka_unit_test(test_missing_file),
+        cmocka_unit_test(test_stripped),
+        cmocka_unit_test(test_separate_debug_file),
+        cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_demangle),
         cmocka_unit_test(test_shorten),
     };
 

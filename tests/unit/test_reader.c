@@ -1,7 +1,7 @@
 /*
- * The reader: values of sound recordings, messages for files that are none, and survival of damaged ones. "Survival" runs
- * everything that the preload library links (reader, model, findings, summary, text) over damaged images; under ASan and
- * UBSan this is where a missing check shows.
+ * The reader: values of sound recordings, messages for files that are none, and survival of damaged ones. "Survival"
+ * runs everything that the preload library links (reader, model, findings, summary, text) over damaged images; under
+ * ASan and UBSan this is where a missing check shows.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -224,8 +224,10 @@ static void test_notes(void **state)
     assert_string_equal(vt_reading_note(r, 0),
                         "stack frames: 12 found no room within the size limit and were not recorded.");
     assert_string_equal(vt_reading_note(r, 1), "sites: 2 of 4 are missing from the file (the disk was full).");
-    assert_string_equal(vt_reading_note(r, 2), "The disk was full while recording: what came later is missing from the file.");
-    assert_string_equal(vt_reading_note(r, 3), "5 calls could not be recorded (inside signal handlers or nested calls).");
+    assert_string_equal(vt_reading_note(r, 2),
+                        "The disk was full while recording: what came later is missing from the file.");
+    assert_string_equal(vt_reading_note(r, 3),
+                        "5 calls could not be recorded (inside signal handlers or nested calls).");
     vt_reading_close(r);
     fixture_end(&f);
 }
@@ -243,7 +245,7 @@ static void test_other_minor_versions(void **state)
     s = fixture_section(&f, VT_DEVICES);
     s->record_bytes -= 8; /* without context_bytes */
     fixture_room(&f, VT_DEVICES, 2);
-    memcpy(fixture_record(&f, VT_DEVICES, 0), &old, s->record_bytes);
+    memcpy(fixture_record(&f, VT_DEVICES, 0), &old, sizeof old - 8);
     fixture_section(&f, VT_DEVICES)->count = 2;
     memcpy(fixture_record(&f, VT_DEVICES, 1), &old, sizeof old - 8);
     s = fixture_section(&f, VT_POOLS);
@@ -266,7 +268,8 @@ static void test_other_minor_versions(void **state)
     fixture_end(&f);
 }
 
-/* Reads an image in every way that the preload library may. The copy has no byte to spare, so ASan sees every overrun. */
+/* Reads an image in every way that the preload library may. The copy has no byte to spare, so ASan sees every overrun.
+ */
 static void survive(const uint8_t *image, uint64_t bytes, int null_fd)
 {
     struct vt_report_request request = {.recording_path = "x.vtr", .fd = null_fd, .no_symbols = true};

@@ -1,6 +1,6 @@
 /*
- * Builds recordings in memory, record by record, for the tests of reader, analysis and views and for the fuzzer's corpus.
- * It follows the format's description and shares no code with the writer, so that the two check each other.
+ * Builds recordings in memory, record by record, for the tests of reader, analysis and views and for the fuzzer's
+ * corpus. It follows the format's description and shares no code with the writer, so that the two check each other.
  *
  * Extents begin with very few records, so that small recordings have several of them. Aborts when memory runs out.
  */
@@ -151,7 +151,7 @@ static inline void fixture_begin(struct fixture *f)
         h->section[s].first = s == VT_STRINGS ? 64 : 2;
         h->section[s].limit = 1 << 20;
     }
-    fixture_section(f, VT_STRINGS)->count = 4; /* id 0 means none */
+    fixture_section(f, VT_STRINGS)->count = 4;             /* id 0 means none */
     cmdline = fixture_bytes(f, "./demo\0--size\0003", 16); /* adding it may move the image */
     fixture_header(f)->cmdline = cmdline;
 }
@@ -182,12 +182,23 @@ static inline uint32_t fixture_frame(struct fixture *f, uint32_t parent, uint32_
 static inline uint32_t fixture_total(struct fixture *f, unsigned level, unsigned kind, int device, uint64_t live,
                                      uint64_t count, uint64_t peak, uint64_t allocs, uint64_t frees)
 {
-    struct vt_scope scope = {.level = (uint8_t)level, .class_ = (uint8_t)vt_class_of((enum vt_kind)kind),
-                             .device = (int16_t)device, .live_bytes = live, .peak_bytes = peak, .epoch = 7,
+    struct vt_scope scope = {.level = (uint8_t)level,
+                             .class_ = (uint8_t)vt_class_of((enum vt_kind)kind),
+                             .device = (int16_t)device,
+                             .live_bytes = live,
+                             .peak_bytes = peak,
+                             .epoch = 7,
                              .peak_ns = 1500000000};
-    struct vt_total total = {.level = (uint8_t)level, .kind = (uint8_t)kind, .device = (int16_t)device,
-                             .live_bytes = live, .live_count = count, .peak_bytes = peak, .requested_bytes = live,
-                             .alloc_calls = allocs, .free_calls = frees, .total_bytes = peak};
+    struct vt_total total = {.level = (uint8_t)level,
+                             .kind = (uint8_t)kind,
+                             .device = (int16_t)device,
+                             .live_bytes = live,
+                             .live_count = count,
+                             .peak_bytes = peak,
+                             .requested_bytes = live,
+                             .alloc_calls = allocs,
+                             .free_calls = frees,
+                             .total_bytes = peak};
 
     total.scope = fixture_add(f, VT_SCOPES, &scope);
     return fixture_add(f, VT_TOTALS, &total);
@@ -198,10 +209,21 @@ static inline uint32_t fixture_site(struct fixture *f, uint32_t total_index, uin
                                     uint64_t live, uint64_t count, uint64_t allocs, uint64_t frees)
 {
     struct vt_total total;
-    struct vt_site site = {.stack = stack, .total = total_index, .live_bytes = live, .live_count = count,
-                           .requested_bytes = live, .peak_bytes = live, .at_peak_bytes = live, .at_peak_count = count,
-                           .peak_epoch = 7, .alloc_calls = allocs, .free_calls = frees, .total_bytes = live,
-                           .first_ns = 100000000, .last_ns = 1800000000, .threads = 1};
+    struct vt_site site = {.stack = stack,
+                           .total = total_index,
+                           .live_bytes = live,
+                           .live_count = count,
+                           .requested_bytes = live,
+                           .peak_bytes = live,
+                           .at_peak_bytes = live,
+                           .at_peak_count = count,
+                           .peak_epoch = 7,
+                           .alloc_calls = allocs,
+                           .free_calls = frees,
+                           .total_bytes = live,
+                           .first_ns = 100000000,
+                           .last_ns = 1800000000,
+                           .threads = 1};
 
     memcpy(&total, fixture_record(f, VT_TOTALS, total_index), sizeof total);
     site.level = total.level;
@@ -214,11 +236,11 @@ static inline uint32_t fixture_site(struct fixture *f, uint32_t total_index, uin
 
 /* What the sample is made of, for tests to refer to. */
 struct sample {
-    uint32_t ours, cuda, app, cublas, c10;          /* modules */
+    uint32_t ours, cuda, app, cublas, c10; /* modules */
     uint32_t app_stack, app_stack2, cublas_stack, c10_stack;
-    uint32_t total;                                 /* driver, device, GPU 0 */
-    uint32_t leak, single, workspace, pool;         /* sites */
-    uint32_t oom;                                   /* failure */
+    uint32_t total;                         /* driver, device, GPU 0 */
+    uint32_t leak, single, workspace, pool; /* sites */
+    uint32_t oom;                           /* failure */
 };
 
 /*
@@ -227,13 +249,29 @@ struct sample {
  */
 static inline void fixture_sample(struct fixture *f, struct sample *s)
 {
-    struct vt_device device = {.ordinal = 0, .total_bytes = 8ull << 30, .free_bytes = 7ull << 30, .free_ns = 1000000000,
-                               .context_bytes = 300u << 20, .name = "Test GPU"};
-    struct vt_failure oom = {.kind = VT_FAILURE_OOM, .code = 2, .memory_kind = VT_KIND_DEVICE, .driver_visible = 1,
-                             .count = 1, .requested_bytes = 16ull << 30, .free_bytes = 7ull << 30,
-                             .total_bytes = 8ull << 30, .reserved_bytes = 72u << 20, .moment = 0};
-    struct vt_failure twice = {.kind = VT_FAILURE_DOUBLE_FREE, .code = 1, .memory_kind = VT_KIND_DEVICE,
-                               .driver_visible = 1, .count = 3, .pointer = 0x7f0000001000, .moment = VT_NONE};
+    struct vt_device device = {.ordinal = 0,
+                               .total_bytes = 8ull << 30,
+                               .free_bytes = 7ull << 30,
+                               .free_ns = 1000000000,
+                               .context_bytes = 300u << 20,
+                               .name = "Test GPU"};
+    struct vt_failure oom = {.kind = VT_FAILURE_OOM,
+                             .code = 2,
+                             .memory_kind = VT_KIND_DEVICE,
+                             .driver_visible = 1,
+                             .count = 1,
+                             .requested_bytes = 16ull << 30,
+                             .free_bytes = 7ull << 30,
+                             .total_bytes = 8ull << 30,
+                             .reserved_bytes = 72u << 20,
+                             .moment = 0};
+    struct vt_failure twice = {.kind = VT_FAILURE_DOUBLE_FREE,
+                               .code = 1,
+                               .memory_kind = VT_KIND_DEVICE,
+                               .driver_visible = 1,
+                               .count = 3,
+                               .pointer = 0x7f0000001000,
+                               .moment = VT_NONE};
     struct vt_moment moment = {.name = "oom-1", .time_ns = 1200000000, .kind = VT_MOMENT_OOM, .totals = 1, .sites = 2};
     struct vt_moment_total moment_total = {.live_bytes = 40u << 20, .live_count = 3, .requested_bytes = 40u << 20};
     struct vt_moment_site moment_site = {.live_bytes = 32u << 20, .live_count = 2};
@@ -246,7 +284,8 @@ static inline void fixture_sample(struct fixture *f, struct sample *s)
     s->cublas = fixture_module(f, "/nowhere/libcublas.so.13", 0);
     s->c10 = fixture_module(f, "/nowhere/torch/lib/libc10_cuda.so", 0);
     base = fixture_frame(f, 0, s->app, 0x1100);
-    s->app_stack = fixture_frame(f, fixture_frame(f, fixture_frame(f, base, s->app, 0x1234), s->cuda, 0x5000), s->ours, 0x77);
+    s->app_stack = fixture_frame(f, fixture_frame(f, fixture_frame(f, base, s->app, 0x1234), s->cuda, 0x5000), s->ours,
+                                 0x77);
     s->app_stack2 = fixture_frame(f, fixture_frame(f, base, s->app, 0x2345), s->ours, 0x77);
     s->cublas_stack = fixture_frame(f, fixture_frame(f, base, s->cublas, 0x9000), s->ours, 0x77);
     s->c10_stack = fixture_frame(f, fixture_frame(f, base, s->c10, 0xa000), s->ours, 0x77);

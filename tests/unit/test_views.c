@@ -1,6 +1,6 @@
 /*
- * The views: the text report against tests/golden/, the summary's shape and limits, the JSON's keys and values, escaping
- * of names, and errors of the descriptor.
+ * The views: the text report against tests/golden/, the summary's shape and limits, the JSON's keys and values,
+ * escaping of names, and errors of the descriptor.
  *
  * The golden files are rewritten with VT_GOLDEN=write in the environment; look at the difference before keeping it.
  */
@@ -138,8 +138,8 @@ static void test_quiet_summary(void **state)
 static void test_summary_limit(void **state)
 {
     struct vt_report_request request = {.recording_path = "/tmp/it's a demo.vtr", .top = 1000};
-    struct vt_failure failure = {.kind = VT_FAILURE_OOM, .code = 2, .count = 1, .requested_bytes = 1, .total_bytes = 9,
-                                 .moment = VT_NONE};
+    struct vt_failure failure = {
+        .kind = VT_FAILURE_OOM, .code = 2, .count = 1, .requested_bytes = 1, .total_bytes = 9, .moment = VT_NONE};
     struct fixture f;
     struct sample s;
     unsigned i;
@@ -306,10 +306,11 @@ static void test_json_odd_names(void **state)
     fixture_header(&f)->end = VT_END_RUNNING;
     root = json_report(&f, &request);
     assert_string_equal(json_string_value(json_object_get(root, "recording")), "bad\\xc3(\\xe2\\x82.vtr");
-    assert_string_equal(json_string_value(json_array_get(
-                            json_object_get(json_object_get(root, "process"), "cmdline"), 0)), "\"a\\b\\xff");
-    assert_string_equal(json_string_value(json_array_get(
-                            json_object_get(json_object_get(root, "process"), "cmdline"), 1)), "\xc3\xa4");
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(json_object_get(root, "process"), "cmdline"), 0)),
+        "\"a\\b\\xff");
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(json_object_get(root, "process"), "cmdline"), 1)), "\xc3\xa4");
     assert_true(json_is_null(json_object_get(json_object_get(root, "process"), "exit_code")));
     json_decref(root);
     fixture_end(&f);
@@ -358,11 +359,16 @@ static void test_utf8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_text),   cmocka_unit_test(test_golden_summaries),
-        cmocka_unit_test(test_quiet_summary), cmocka_unit_test(test_summary_limit),
-        cmocka_unit_test(test_names_are_escaped), cmocka_unit_test(test_json_keys),
-        cmocka_unit_test(test_json_values),   cmocka_unit_test(test_json_odd_names),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_golden_text),
+        cmocka_unit_test(test_golden_summaries),
+        cmocka_unit_test(test_quiet_summary),
+        cmocka_unit_test(test_summary_limit),
+        cmocka_unit_test(test_names_are_escaped),
+        cmocka_unit_test(test_json_keys),
+        cmocka_unit_test(test_json_values),
+        cmocka_unit_test(test_json_odd_names),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_utf8),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,6 +191,17 @@ VT_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *num
     return VT_END(r);
 }
 
+/* The device of a handle's memory, -1 if it is not a device's, -2 if the handle is not known. */
+static int device_of(uint64_t number)
+{
+    if (!vt_state_lock(true))
+        return -2;
+    struct handle *h = find_handle(number);
+    int device = h ? h->object->device : -2;
+    vt_state_unlock();
+    return device;
+}
+
 /* Adds a mapping; returns its object's device, or -2 if the handle is not known. */
 static int map_object(uint64_t start, uint64_t bytes, uint64_t number)
 {
@@ -221,13 +232,12 @@ VT_EXPORT CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGen
     if (!call.record)
         return VT_END(r);
     struct vt_alloc a = {.kind = VT_KIND_VMM_MAPPED, .space = VT_SPACE_MAPPED, .device = -1, .key = p, .address = p, .bytes = bytes, .requested = bytes};
-    if (r) {
-        vt_record_failed_alloc(&call, &a, (int)r);
-        return VT_END(r);
-    }
-    int device = map_object(p, bytes, handle);
+    int device = r ? device_of(handle) : map_object(p, bytes, handle);
     a.device = (int16_t)(device >= 0 ? device : -1);
-    vt_record_alloc(&call, &a);
+    if (r)
+        vt_record_failed_alloc(&call, &a, (int)r);
+    else
+        vt_record_alloc(&call, &a);
     return VT_END(r);
 }
 

@@ -219,7 +219,7 @@ static CUresult get_info(CUstream handle, bool per_thread, const struct info *ou
     REQUIRE(out->status != NULL);
     TRY(sim_stream_find(handle, per_thread, &s));
     c = s->capture;
-    *out->status = c == NULL    ? CU_STREAM_CAPTURE_STATUS_NONE
+    *out->status = c == NULL   ? CU_STREAM_CAPTURE_STATUS_NONE
                    : c->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (c == NULL || c->broken) {
@@ -270,15 +270,14 @@ EXPORT_STREAM(cuStreamBeginCapture, cuStreamBeginCapture_ptsz, (CUstream hStream
 EXPORT_STREAM(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz, (CUstream hStream, CUstreamCaptureMode mode),
               begin(hStream, per_thread, NULL, mode))
 EXPORT_STREAM(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz,
-              (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-               const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode),
+              (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+               size_t numDependencies, CUstreamCaptureMode mode),
               ((void)dependencies, (void)dependencyData, (void)numDependencies, hGraph == NULL)
                   ? CUDA_ERROR_INVALID_VALUE
                   : begin(hStream, per_thread, hGraph, mode))
 EXPORT_STREAM(cuStreamEndCapture, cuStreamEndCapture_ptsz, (CUstream hStream, CUgraph *phGraph),
               end(hStream, per_thread, phGraph))
-EXPORT_STREAM(cuStreamIsCapturing, cuStreamIsCapturing_ptsz,
-              (CUstream hStream, CUstreamCaptureStatus *captureStatus),
+EXPORT_STREAM(cuStreamIsCapturing, cuStreamIsCapturing_ptsz, (CUstream hStream, CUstreamCaptureStatus *captureStatus),
               get_info(hStream, per_thread, &(struct info){.status = captureStatus}))
 EXPORT_STREAM(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz,
               (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),
@@ -291,8 +290,7 @@ EXPORT_STREAM(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz,
                                        numDependencies_out})))
 EXPORT_STREAM(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz,
               (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
-               const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
-               size_t *numDependencies_out),
+               const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out),
               get_info(hStream, per_thread,
                        (&(struct info){captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
                                        numDependencies_out})))

@@ -404,8 +404,7 @@ EXPORT(cuDevicePrimaryCtxReset, (CUdevice dev), primary_reset(dev))
 EXPORT(cuDevicePrimaryCtxReset_v2, (CUdevice dev), primary_reset(dev))
 EXPORT(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned int flags), primary_set_flags(dev, flags))
 EXPORT(cuDevicePrimaryCtxSetFlags_v2, (CUdevice dev, unsigned int flags), primary_set_flags(dev, flags))
-EXPORT(cuDevicePrimaryCtxGetState, (CUdevice dev, unsigned int *flags, int *active),
-       primary_state(dev, flags, active))
+EXPORT(cuDevicePrimaryCtxGetState, (CUdevice dev, unsigned int *flags, int *active), primary_state(dev, flags, active))
 
 EXPORT_OUT(cuCtxCreate, pctx, (CUcontext * pctx, unsigned int flags, CUdevice dev), create(pctx, flags, dev, 3010))
 EXPORT_OUT(cuCtxCreate_v2, pctx, (CUcontext * pctx, unsigned int flags, CUdevice dev), create(pctx, flags, dev, 3020))

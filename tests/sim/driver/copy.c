@@ -121,8 +121,8 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c)
         size_t src_pitch = c->srcPitch ? c->srcPitch : c->WidthInBytes;
         size_t dst_pitch = c->dstPitch ? c->dstPitch : c->WidthInBytes;
 
-        TRY(copy(dst + (c->dstY + row) * dst_pitch + c->dstXInBytes,
-                 src + (c->srcY + row) * src_pitch + c->srcXInBytes, c->WidthInBytes));
+        TRY(copy(dst + (c->dstY + row) * dst_pitch + c->dstXInBytes, src + (c->srcY + row) * src_pitch + c->srcXInBytes,
+                 c->WidthInBytes));
     }
     return CUDA_SUCCESS;
 }
@@ -153,8 +153,7 @@ EXPORT_STREAM(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds, (const CUDA_M
 EXPORT_STREAM(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, (const CUDA_MEMCPY3D *pCopy),
               pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS)
 
-EXPORT_STREAM(cuMemcpyAsync, cuMemcpyAsync_ptsz,
-              (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),
+EXPORT_STREAM(cuMemcpyAsync, cuMemcpyAsync_ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),
               copy_async(dst, src, ByteCount, hStream, per_thread))
 EXPORT_STREAM(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz,
               (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream),

@@ -29,10 +29,10 @@ CUresult CUDAAPI cuProfilerStop(void);
 
 #define SIM_MAX_DEVICES 16
 #define SIM_MIB ((size_t)1 << 20)
-#define SIM_PAGE (2 * SIM_MIB)    /* what the card hands out */
-#define SIM_UNIT ((size_t)512)    /* what small allocations are cut into */
+#define SIM_PAGE (2 * SIM_MIB) /* what the card hands out */
+#define SIM_UNIT ((size_t)512) /* what small allocations are cut into */
 #define SIM_UNITS (SIM_PAGE / SIM_UNIT)
-#define SIM_ORDERS 13             /* block sizes inside a page: 512 B << 0 .. 512 B << 12 */
+#define SIM_ORDERS 13 /* block sizes inside a page: 512 B << 0 .. 512 B << 12 */
 
 enum sim_id {
 #define SIM_X(export, base, version, stream) SIM_ID_##export,
@@ -41,19 +41,26 @@ enum sim_id {
         SIM_IDS
 };
 
+/* ---- address space (slots.c) ---- */
+
+uintptr_t sim_slot_take(size_t bytes, size_t *slot_bytes); /* 0 if there's no address space left */
+void sim_slot_give(uintptr_t addr, size_t slot_bytes);
+uintptr_t *sim_slot_owner(uintptr_t addr); /* a word per slot for its owner, or NULL outside every chunk */
+bool sim_va_is_ours(uintptr_t addr);       /* address space of the card, allocated or not */
+
 /* ---- memory blocks (space.c) ---- */
 
 enum sim_kind {
-    SIM_LINEAR = 1,    /* cuMemAlloc, cuMemAllocPitch */
-    SIM_MANAGED,       /* cuMemAllocManaged */
-    SIM_PINNED,        /* cuMemHostAlloc, cuMemAllocHost */
-    SIM_ARRAY,         /* arrays and mipmapped arrays: the address is never shown */
-    SIM_POOLED,        /* cuMemAllocAsync, cuMemAllocFromPoolAsync */
-    SIM_POOL_IMPORT,   /* cuMemPoolImportPointer */
-    SIM_IPC,           /* cuIpcOpenMemHandle */
-    SIM_EXTERNAL,      /* cuExternalMemoryGetMappedBuffer */
-    SIM_GRAPH,         /* memory nodes of graphs */
-    SIM_GLOBAL         /* __device__ variables of modules */
+    SIM_LINEAR = 1,  /* cuMemAlloc, cuMemAllocPitch */
+    SIM_MANAGED,     /* cuMemAllocManaged */
+    SIM_PINNED,      /* cuMemHostAlloc, cuMemAllocHost */
+    SIM_ARRAY,       /* arrays and mipmapped arrays: the address is never shown */
+    SIM_POOLED,      /* cuMemAllocAsync, cuMemAllocFromPoolAsync */
+    SIM_POOL_IMPORT, /* cuMemPoolImportPointer */
+    SIM_IPC,         /* cuIpcOpenMemHandle */
+    SIM_EXTERNAL,    /* cuExternalMemoryGetMappedBuffer */
+    SIM_GRAPH,       /* memory nodes of graphs */
+    SIM_GLOBAL       /* __device__ variables of modules */
 };
 
 struct sim_device;
@@ -66,14 +73,14 @@ struct sim_capture;
 struct sim_heap {
     struct sim_device *device;
     bool charged;
-    bool host; /* not memory of the card at all */
+    bool host;              /* not memory of the card at all */
     unsigned int available; /* bit n: free[n] is not empty */
     struct sim_unit *free[SIM_ORDERS];
 };
 
 struct sim_block {
     uintptr_t addr;
-    size_t bytes; /* as requested */
+    size_t bytes;      /* as requested */
     size_t slot_bytes; /* address space it takes if it isn't part of a shared page, else 0 */
     enum sim_kind kind;
     unsigned int flags;
@@ -95,7 +102,6 @@ CUresult sim_block_new_host(size_t bytes, enum sim_kind kind, struct sim_block *
 void sim_block_free(struct sim_block *block);
 struct sim_block *sim_block_around(uintptr_t addr); /* the block that contains addr, or NULL */
 struct sim_block *sim_block_at(uintptr_t addr);     /* the block that starts at addr, or NULL */
-bool sim_va_is_ours(uintptr_t addr);                /* address space of the card, allocated or not */
 
 /* ---- devices and contexts (device.c, context.c) ---- */
 
@@ -142,7 +148,7 @@ CUresult sim_device_check(CUdevice dev);
 CUresult sim_device_charge(struct sim_device *device, size_t bytes);
 void sim_device_refund(struct sim_device *device, size_t bytes);
 
-void sim_ctx_forget_thread(void); /* empties this thread's stack of current contexts */
+void sim_ctx_forget_thread(void);               /* empties this thread's stack of current contexts */
 CUresult sim_ctx_current(struct sim_ctx **out); /* CUDA_ERROR_INVALID_CONTEXT if there's none */
 void sim_ctx_adopt(struct sim_ctx *ctx, struct sim_block *block);
 void sim_ctx_disown(struct sim_block *block);
@@ -247,13 +253,13 @@ CUresult sim_enter_early(enum sim_id id); /* the same for functions that work be
 CUresult sim_leave(CUresult result, void *out, size_t out_bytes);
 void sim_inject_start(void);
 
-#define SIM_RUN_(enter, name, call, out, out_bytes)                                                                    \
-    do {                                                                                                               \
-        CUresult sim_result_ = enter(SIM_ID_##name);                                                                   \
-        if (sim_result_ == CUDA_SUCCESS) {                                                                             \
-            sim_result_ = (call);                                                                                      \
-        }                                                                                                              \
-        return sim_leave(sim_result_, (out), (out_bytes));                                                             \
+#define SIM_RUN_(enter, name, call, out, out_bytes)        \
+    do {                                                   \
+        CUresult sim_result_ = enter(SIM_ID_##name);       \
+        if (sim_result_ == CUDA_SUCCESS) {                 \
+            sim_result_ = (call);                          \
+        }                                                  \
+        return sim_leave(sim_result_, (out), (out_bytes)); \
     } while (0)
 
 #define SIM_CALL(name, call) SIM_RUN_(sim_enter, name, call, NULL, 0)
@@ -261,44 +267,44 @@ void sim_inject_start(void);
 #define SIM_CALL_EARLY(name, call) SIM_RUN_(sim_enter_early, name, call, NULL, 0)
 
 /* One exported function: its name, for the second form the parameter that a failing call may scribble on, and the work. */
-#define EXPORT(name, parameters, call)                                                                                 \
-    SIM_API CUresult name parameters                                                                                   \
-    {                                                                                                                  \
-        SIM_CALL(name, call);                                                                                          \
+#define EXPORT(name, parameters, call) \
+    SIM_API CUresult name parameters   \
+    {                                  \
+        SIM_CALL(name, call);          \
     }
-#define EXPORT_OUT(name, out, parameters, call)                                                                        \
-    SIM_API CUresult name parameters                                                                                   \
-    {                                                                                                                  \
-        SIM_CALL_OUT(name, out, call);                                                                                 \
+#define EXPORT_OUT(name, out, parameters, call) \
+    SIM_API CUresult name parameters            \
+    {                                           \
+        SIM_CALL_OUT(name, out, call);          \
     }
 
 /* The two exports of a function that takes a stream: NULL means the legacy stream in one, the thread's in the other. */
-#define EXPORT_STREAM(name, name_per_thread, parameters, call)                                                         \
-    SIM_API CUresult name parameters                                                                                   \
-    {                                                                                                                  \
-        const bool per_thread = false;                                                                                 \
-        SIM_CALL(name, ((void)per_thread, (call)));                                                                    \
-    }                                                                                                                  \
-    SIM_API CUresult name_per_thread parameters                                                                        \
-    {                                                                                                                  \
-        const bool per_thread = true;                                                                                  \
-        SIM_CALL(name_per_thread, ((void)per_thread, (call)));                                                         \
+#define EXPORT_STREAM(name, name_per_thread, parameters, call) \
+    SIM_API CUresult name parameters                           \
+    {                                                          \
+        const bool per_thread = false;                         \
+        SIM_CALL(name, ((void)per_thread, (call)));            \
+    }                                                          \
+    SIM_API CUresult name_per_thread parameters                \
+    {                                                          \
+        const bool per_thread = true;                          \
+        SIM_CALL(name_per_thread, ((void)per_thread, (call))); \
     }
 
 /* Leave the function with an error, as everywhere below: `TRY(check(x));` */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        CUresult try_result_ = (call);                                                                                 \
-        if (try_result_ != CUDA_SUCCESS) {                                                                             \
-            return try_result_;                                                                                        \
-        }                                                                                                              \
+#define TRY(call)                          \
+    do {                                   \
+        CUresult try_result_ = (call);     \
+        if (try_result_ != CUDA_SUCCESS) { \
+            return try_result_;            \
+        }                                  \
     } while (0)
 
-#define REQUIRE(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            return CUDA_ERROR_INVALID_VALUE;                                                                           \
-        }                                                                                                              \
+#define REQUIRE(condition)                   \
+    do {                                     \
+        if (!(condition)) {                  \
+            return CUDA_ERROR_INVALID_VALUE; \
+        }                                    \
     } while (0)
 
 static inline size_t sim_round_up(size_t bytes, size_t unit)

@@ -36,8 +36,8 @@ static int add_rule(const char *name, size_t length, bool always, unsigned long 
     if (id < 0 || sim.rules == sizeof(sim.rule) / sizeof(sim.rule[0])) {
         return -1;
     }
-    sim.rule[sim.rules++] =
-        (struct sim_rule){.id = (enum sim_id)id, .always = always, .left = left, .code = (CUresult)code};
+    sim.rule[sim.rules++] = (struct sim_rule){
+        .id = (enum sim_id)id, .always = always, .left = left, .code = (CUresult)code};
     return 0;
 }
 

@@ -32,8 +32,7 @@ static CUresult alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_
 
     REQUIRE(out != NULL && pitch != NULL && width != 0 && height != 0);
     REQUIRE(element == 4 || element == 8 || element == 16);
-    if (width > (size_t)1 << 46 ||
-        __builtin_mul_overflow(sim_round_up(width, PITCH_ALIGNMENT), height, &bytes)) {
+    if (width > (size_t)1 << 46 || __builtin_mul_overflow(sim_round_up(width, PITCH_ALIGNMENT), height, &bytes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     TRY(alloc(out, bytes));

@@ -281,7 +281,7 @@ EXPORT_STREAM(cuLaunchKernel, cuLaunchKernel_ptsz,
                unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes,
                CUstream hStream, void **kernelParams, void **extra),
               ((void)sharedMemBytes, (void)kernelParams, (void)extra,
-               launch(f, gridDimX * gridDimY * gridDimZ, blockDimX * blockDimY * blockDimZ, hStream, per_thread)))
+               launch(f, gridDimX *gridDimY *gridDimZ, blockDimX *blockDimY *blockDimZ, hStream, per_thread)))
 EXPORT_STREAM(cuLaunchKernelEx, cuLaunchKernelEx_ptsz,
               (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),
               ((void)kernelParams, (void)extra, config == NULL)
@@ -293,7 +293,7 @@ EXPORT_STREAM(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz,
                unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes,
                CUstream hStream, void **kernelParams),
               ((void)sharedMemBytes, (void)kernelParams,
-               launch(f, gridDimX * gridDimY * gridDimZ, blockDimX * blockDimY * blockDimZ, hStream, per_thread)))
+               launch(f, gridDimX *gridDimY *gridDimZ, blockDimX *blockDimY *blockDimZ, hStream, per_thread)))
 EXPORT_OUT(cuOccupancyMaxActiveBlocksPerMultiprocessor, numBlocks,
            (int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize),
            ((void)dynamicSMemSize, occupancy(numBlocks, func, blockSize)))

@@ -6,37 +6,23 @@
  * lives from the return of the alloc call to the free call.  Under stream capture both calls become graph nodes.
  * A pool destroyed while pointers live disappears with the last of them.
  */
-#include "driver.h"
+#include "pool.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define GROWTH (32 * SIM_MIB)
-
-struct sim_pool {
-    struct sim_device *device; /* whose card pays and whose synchronisations settle it; NULL: host memory, free */
-    struct sim_heap heap;
-    size_t reserved, reserved_high, used, used_high, live;
-    cuuint64_t threshold;
-    int reuse[4]; /* attributes 1 to 3: kept, without effect */
-    CUmemPoolProps props;
-    bool is_default, imported, destroyed;
-    struct sim_pool *next; /* all pools */
-};
 
 static struct sim_pool *pools;
 static struct sim_pool *host_default, *host_current;
 static unsigned int pools_epoch;
 
-static CUresult check(CUmemoryPool handle, struct sim_pool **out)
+CUresult sim_pool_check(CUmemoryPool handle, struct sim_pool **out)
 {
     *out = (struct sim_pool *)handle;
     return sim_object_is(*out, SIM_T_POOL) && !(*out)->destroyed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static struct sim_pool *pool_new(struct sim_device *device, const CUmemPoolProps *props)
+struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *props)
 {
     struct sim_pool *pool = sim_object_new(SIM_T_POOL, sizeof(*pool));
 
@@ -108,12 +94,12 @@ CUresult sim_pool_start(struct sim_device *device)
         pools = NULL;
         host_default = NULL;
     }
-    device->default_pool = pool_new(device, &props);
+    device->default_pool = sim_pool_new(device, &props);
     device->default_pool->is_default = true;
     device->current_pool = device->default_pool;
     if (host_default == NULL) {
         props.location.type = CU_MEM_LOCATION_TYPE_HOST;
-        host_default = host_current = pool_new(NULL, &props);
+        host_default = host_current = sim_pool_new(NULL, &props);
         host_default->is_default = true;
     }
     return CUDA_SUCCESS;
@@ -183,7 +169,7 @@ static CUresult alloc_from(CUdeviceptr *out, size_t bytes, CUmemoryPool handle, 
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     return alloc_async(out, bytes, pool, stream, per_thread);
 }
 
@@ -222,7 +208,7 @@ static CUresult pool_create(CUmemoryPool *out, const CUmemPoolProps *props)
                 props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
                 props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
     }
-    *out = (CUmemoryPool)pool_new(device, props);
+    *out = (CUmemoryPool)sim_pool_new(device, props);
     return CUDA_SUCCESS;
 }
 
@@ -231,7 +217,7 @@ static CUresult pool_destroy(CUmemoryPool handle)
     struct sim_pool *pool;
     int i;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     REQUIRE(!pool->is_default);
     for (i = 0; i < sim.device_count; i++) {
         if (sim.device[i].current_pool == pool) {
@@ -250,7 +236,7 @@ static CUresult pool_trim(CUmemoryPool handle, size_t keep)
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     pool_shrink(pool, keep);
     return CUDA_SUCCESS;
 }
@@ -259,7 +245,7 @@ static CUresult pool_set(CUmemoryPool handle, CUmemPool_attribute attribute, voi
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     REQUIRE(value != NULL);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -287,7 +273,7 @@ static CUresult pool_get(CUmemoryPool handle, CUmemPool_attribute attribute, voi
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     REQUIRE(value != NULL);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -319,7 +305,7 @@ static CUresult pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map,
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     REQUIRE(map != NULL && count != 0);
     return CUDA_SUCCESS;
 }
@@ -328,7 +314,7 @@ static CUresult pool_get_access(CUmemAccess_flags *flags, CUmemoryPool handle, C
 {
     struct sim_pool *pool;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     REQUIRE(flags != NULL && location != NULL);
     *flags = pool->device != NULL && location->id == pool->device->index ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                                          : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -363,7 +349,7 @@ static CUresult pool_set_for(const CUmemLocation *location, CUmemoryPool handle)
 {
     struct sim_pool *pool, *before;
 
-    TRY(check(handle, &pool));
+    TRY(sim_pool_check(handle, &pool));
     TRY(pool_of(location, true, &before));
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         REQUIRE(pool->device == &sim.device[location->id]);
@@ -386,83 +372,6 @@ static CUresult device_set_pool(CUdevice dev, CUmemoryPool handle)
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
 
     return pool_set_for(&location, handle);
-}
-
-/* ---- sharing with other processes: a memory file that describes the pool, and a blob that describes a pointer ---- */
-
-struct shared_pool {
-    char magic[8];
-    CUmemPoolProps props;
-};
-
-struct shared_pointer {
-    char magic[8];
-    uint64_t addr, bytes;
-};
-
-static CUresult pool_export(void *out, CUmemoryPool handle, CUmemAllocationHandleType type)
-{
-    struct shared_pool shared = {.magic = "simpool"};
-    struct sim_pool *pool;
-    int fd;
-
-    TRY(check(handle, &pool));
-    REQUIRE(out != NULL && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && pool->props.handleTypes & type);
-    shared.props = pool->props;
-    fd = memfd_create("sim-pool", MFD_CLOEXEC);
-    if (fd < 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    if (pwrite(fd, &shared, sizeof(shared), 0) != sizeof(shared)) {
-        close(fd);
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    *(int *)out = fd;
-    return CUDA_SUCCESS;
-}
-
-static CUresult pool_import(CUmemoryPool *out, void *os_handle, CUmemAllocationHandleType type)
-{
-    struct shared_pool shared;
-    struct sim_pool *pool;
-
-    REQUIRE(out != NULL && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    REQUIRE(pread((int)(intptr_t)os_handle, &shared, sizeof(shared), 0) == sizeof(shared) &&
-            memcmp(shared.magic, "simpool", 8) == 0);
-    pool = pool_new(NULL, &shared.props); /* the exporter pays */
-    pool->imported = true;
-    *out = (CUmemoryPool)pool;
-    return CUDA_SUCCESS;
-}
-
-static CUresult pointer_export(CUmemPoolPtrExportData *out, CUdeviceptr ptr)
-{
-    struct sim_block *block = sim_block_at(ptr);
-    struct shared_pointer shared = {.magic = "simptr"};
-
-    REQUIRE(out != NULL && block != NULL && block->kind == SIM_POOLED);
-    shared.addr = ptr;
-    shared.bytes = block->bytes;
-    memset(out, 0, sizeof(*out));
-    memcpy(out, &shared, sizeof(shared));
-    return CUDA_SUCCESS;
-}
-
-static CUresult pointer_import(CUdeviceptr *out, CUmemoryPool handle, const CUmemPoolPtrExportData *data)
-{
-    struct shared_pointer shared;
-    struct sim_block *block;
-    struct sim_pool *pool;
-
-    TRY(check(handle, &pool));
-    REQUIRE(out != NULL && data != NULL && pool->imported);
-    memcpy(&shared, data, sizeof(shared));
-    REQUIRE(memcmp(shared.magic, "simptr", 7) == 0);
-    TRY(sim_block_new(&pool->heap, shared.bytes, SIM_POOL_IMPORT, &block));
-    block->pool = pool;
-    pool->live++;
-    *out = block->addr;
-    return CUDA_SUCCESS;
 }
 
 /* ---- exports ---- */
@@ -488,18 +397,6 @@ EXPORT(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *map, size_
        pool_set_access(pool, map, count))
 EXPORT_OUT(cuMemPoolGetAccess, flags, (CUmemAccess_flags * flags, CUmemoryPool memPool, CUmemLocation *location),
            pool_get_access(flags, memPool, location))
-EXPORT(cuMemPoolExportToShareableHandle,
-       (void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags),
-       flags != 0 ? CUDA_ERROR_INVALID_VALUE : pool_export(handle_out, pool, handleType))
-EXPORT_OUT(cuMemPoolImportFromShareableHandle, pool_out,
-           (CUmemoryPool * pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags),
-           flags != 0 ? CUDA_ERROR_INVALID_VALUE : pool_import(pool_out, handle, handleType))
-EXPORT_OUT(cuMemPoolExportPointer, shareData_out, (CUmemPoolPtrExportData * shareData_out, CUdeviceptr ptr),
-           pointer_export(shareData_out, ptr))
-EXPORT_OUT(cuMemPoolImportPointer, ptr_out,
-           (CUdeviceptr * ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData),
-           pointer_import(ptr_out, pool, shareData))
-
 EXPORT_OUT(cuDeviceGetDefaultMemPool, pool_out, (CUmemoryPool * pool_out, CUdevice dev),
            device_pool(pool_out, dev, false))
 EXPORT_OUT(cuDeviceGetMemPool, pool, (CUmemoryPool * pool, CUdevice dev), device_pool(pool, dev, true))

@@ -1,14 +1,9 @@
 /*
- * Addresses and pages of the simulated card.
+ * Pages and blocks of the simulated card.
  *
- * Device pointers must be unique, plausible and never readable by the host, so they come from address space that is
- * reserved with PROT_NONE and costs nothing.  It is cut into chunks; every chunk holds slots of one size, which makes
- * "which block contains this address" a binary search among a few chunks plus one array access, however many blocks
- * live.  A freed slot is the next one used for its size, because the real driver reuses addresses eagerly too and
- * that's what catches a tracker that handles free and alloc in the wrong order.
- *
- * Up to 1 MiB, blocks share 2 MiB pages cut by a buddy system of 512 B units.  The card charges whole pages, therefore
- * cuMemGetInfo moves in steps of 2 MiB.  Managed and page-locked memory uses slots that are made readable.
+ * Up to 1 MiB, blocks share 2 MiB pages cut by a buddy system of 512 B units; larger ones take a slot of address space
+ * (slots.c) of their own.  The card charges whole pages, therefore cuMemGetInfo moves in steps of 2 MiB.  Managed and
+ * page-locked memory uses slots that are made readable.
  */
 #include "driver.h"
 
@@ -17,9 +12,6 @@
 #include <sys/mman.h>
 
 #define SMALL_MAX SIM_MIB
-#define CLASSES 256
-#define CHUNK_BYTES ((size_t)8 << 30)
-#define CHUNK_SLOTS ((size_t)4096)
 #define PAGE_TAG ((uintptr_t)1)
 
 enum { UNIT_INSIDE, UNIT_FREE, UNIT_USED };
@@ -43,134 +35,8 @@ struct sim_page {
     struct sim_unit unit[SIM_UNITS];
 };
 
-struct chunk {
-    uintptr_t base;
-    size_t slot_bytes, slots, handed_out;
-    uintptr_t *owner; /* per slot: a block, or a page with PAGE_TAG set, or 0 */
-};
-
-struct slot_class {
-    struct chunk *fresh; /* the chunk that still has slots never used */
-    uintptr_t *free;     /* stack of used and freed slots */
-    size_t count, room;
-};
-
-static struct slot_class classes[CLASSES];
-static struct chunk **chunks; /* sorted by address */
-static size_t chunk_count, chunk_room;
 static struct sim_page *spare_pages;
 static struct sim_block *spare_blocks;
-
-static struct chunk *chunk_around(uintptr_t addr)
-{
-    size_t low = 0, high = chunk_count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        struct chunk *c = chunks[middle];
-
-        if (addr < c->base) {
-            high = middle;
-        } else if (addr >= c->base + c->slot_bytes * c->slots) {
-            low = middle + 1;
-        } else {
-            return c;
-        }
-    }
-    return NULL;
-}
-
-static uintptr_t *owner_of(uintptr_t addr)
-{
-    struct chunk *c = chunk_around(addr);
-
-    return c ? &c->owner[(addr - c->base) / c->slot_bytes] : NULL;
-}
-
-static struct chunk *chunk_new(size_t slot_bytes)
-{
-    size_t slots = CHUNK_BYTES / slot_bytes;
-    struct chunk *c;
-    char *base;
-    size_t at;
-
-    slots = slots < 1 ? 1 : slots > CHUNK_SLOTS ? CHUNK_SLOTS : slots;
-    for (;; slots /= 2) {
-        if (slots == 0) {
-            return NULL;
-        }
-        base = mmap(NULL, slot_bytes * slots + SIM_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base != MAP_FAILED) {
-            break;
-        }
-    }
-    if (chunk_count == chunk_room) {
-        chunk_room = chunk_room ? 2 * chunk_room : 64;
-        chunks = realloc(chunks, chunk_room * sizeof(*chunks));
-    }
-    c = calloc(1, sizeof(*c));
-    c->base = sim_round_up((uintptr_t)base, SIM_PAGE);
-    c->slot_bytes = slot_bytes;
-    c->slots = slots;
-    c->owner = calloc(slots, sizeof(*c->owner));
-    for (at = chunk_count; at > 0 && chunks[at - 1]->base > c->base; at--) {
-        chunks[at] = chunks[at - 1];
-    }
-    chunks[at] = c;
-    chunk_count++;
-    return c;
-}
-
-/* Slot sizes: 1, 2, 3, 4 pages, then four steps per power of two.  Returns the rounded number of pages. */
-static size_t class_for(size_t pages, unsigned int *index)
-{
-    size_t n = pages - 1;
-    unsigned int top;
-
-    if (n < 4) {
-        *index = (unsigned int)n;
-        return pages;
-    }
-    top = 63 - (unsigned int)__builtin_clzl(n);
-    *index = 4 * (top - 1) + (unsigned int)(n >> (top - 2) & 3);
-    return (n | (((size_t)1 << (top - 2)) - 1)) + 1;
-}
-
-static uintptr_t slot_take(size_t bytes, size_t *slot_bytes)
-{
-    unsigned int index;
-    struct slot_class *class;
-
-    if (bytes > (size_t)1 << 46) {
-        return 0;
-    }
-    *slot_bytes = class_for(sim_round_up(bytes, SIM_PAGE) / SIM_PAGE, &index) * SIM_PAGE;
-    class = &classes[index];
-    if (class->count > 0) {
-        return class->free[--class->count];
-    }
-    if (class->fresh == NULL || class->fresh->handed_out == class->fresh->slots) {
-        class->fresh = chunk_new(*slot_bytes);
-        if (class->fresh == NULL) {
-            return 0;
-        }
-    }
-    return class->fresh->base + *slot_bytes * class->fresh->handed_out++;
-}
-
-static void slot_give(uintptr_t addr, size_t slot_bytes)
-{
-    unsigned int index;
-    struct slot_class *class;
-
-    class_for(slot_bytes / SIM_PAGE, &index);
-    class = &classes[index];
-    if (class->count == class->room) {
-        class->room = class->room ? 2 * class->room : 64;
-        class->free = realloc(class->free, class->room * sizeof(*class->free));
-    }
-    class->free[class->count++] = addr;
-}
 
 /* ---- small blocks: a buddy system in every page ---- */
 
@@ -212,7 +78,7 @@ static CUresult page_new(struct sim_heap *heap)
     if (heap->charged) {
         TRY(sim_device_charge(heap->device, SIM_PAGE));
     }
-    base = slot_take(SIM_PAGE, &slot_bytes);
+    base = sim_slot_take(SIM_PAGE, &slot_bytes);
     if (base == 0) {
         if (heap->charged) {
             sim_device_refund(heap->device, SIM_PAGE);
@@ -227,15 +93,15 @@ static CUresult page_new(struct sim_heap *heap)
     page->heap = heap;
     page->base = base;
     page->unit[0].page = page;
-    *owner_of(base) = (uintptr_t)page | PAGE_TAG;
+    *sim_slot_owner(base) = (uintptr_t)page | PAGE_TAG;
     unit_push(heap, &page->unit[0], SIM_ORDERS - 1);
     return CUDA_SUCCESS;
 }
 
 static void page_free(struct sim_page *page)
 {
-    *owner_of(page->base) = 0;
-    slot_give(page->base, SIM_PAGE);
+    *sim_slot_owner(page->base) = 0;
+    sim_slot_give(page->base, SIM_PAGE);
     if (page->heap->charged) {
         sim_device_refund(page->heap->device, SIM_PAGE);
     }
@@ -271,7 +137,7 @@ static CUresult small_take(struct sim_heap *heap, struct sim_block *block)
 
 static void small_give(struct sim_block *block)
 {
-    struct sim_page *page = (struct sim_page *)(*owner_of(block->addr) & ~PAGE_TAG);
+    struct sim_page *page = (struct sim_page *)(*sim_slot_owner(block->addr) & ~PAGE_TAG);
     size_t at = (block->addr - page->base) / SIM_UNIT;
     unsigned int order = page->unit[at].order;
 
@@ -344,8 +210,7 @@ static void node_free(struct sim_block *block)
 
 static bool counts_as_live(const struct sim_block *block)
 {
-    return !block->heap->host &&
-           (block->kind == SIM_LINEAR || block->kind == SIM_ARRAY || block->kind == SIM_POOLED);
+    return !block->heap->host && (block->kind == SIM_LINEAR || block->kind == SIM_ARRAY || block->kind == SIM_POOLED);
 }
 
 static CUresult large_take(struct sim_heap *heap, struct sim_block *block)
@@ -355,14 +220,14 @@ static CUresult large_take(struct sim_heap *heap, struct sim_block *block)
     if (charge != 0) {
         TRY(sim_device_charge(heap->device, charge));
     }
-    block->addr = slot_take(block->bytes, &block->slot_bytes);
+    block->addr = sim_slot_take(block->bytes, &block->slot_bytes);
     if (block->addr == 0) {
         if (charge != 0) {
             sim_device_refund(heap->device, charge);
         }
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *owner_of(block->addr) = (uintptr_t)block;
+    *sim_slot_owner(block->addr) = (uintptr_t)block;
     return CUDA_SUCCESS;
 }
 
@@ -398,8 +263,8 @@ CUresult sim_block_new_host(size_t bytes, enum sim_kind kind, struct sim_block *
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (mprotect((void *)block->addr, block->slot_bytes, PROT_READ | PROT_WRITE) != 0) {
-        *owner_of(block->addr) = 0;
-        slot_give(block->addr, block->slot_bytes);
+        *sim_slot_owner(block->addr) = 0;
+        sim_slot_give(block->addr, block->slot_bytes);
         node_free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -420,8 +285,8 @@ void sim_block_free(struct sim_block *block)
             mmap((void *)block->addr, block->slot_bytes, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         }
-        *owner_of(block->addr) = 0;
-        slot_give(block->addr, block->slot_bytes);
+        *sim_slot_owner(block->addr) = 0;
+        sim_slot_give(block->addr, block->slot_bytes);
         if (block->heap->charged) {
             sim_device_refund(block->device, sim_round_up(block->bytes, SIM_PAGE));
         }
@@ -431,7 +296,7 @@ void sim_block_free(struct sim_block *block)
 
 struct sim_block *sim_block_around(uintptr_t addr)
 {
-    uintptr_t *owner = owner_of(addr);
+    uintptr_t *owner = sim_slot_owner(addr);
     struct sim_block *block;
 
     if (owner == NULL || *owner == 0) {
@@ -450,9 +315,4 @@ struct sim_block *sim_block_at(uintptr_t addr)
     struct sim_block *block = sim_block_around(addr);
 
     return block != NULL && block->addr == addr ? block : NULL;
-}
-
-bool sim_va_is_ours(uintptr_t addr)
-{
-    return chunk_around(addr) != NULL;
 }

@@ -318,18 +318,18 @@ static CUresult host_function(CUstream stream, bool per_thread, bool *run)
     return *run ? CUDA_SUCCESS : sim_capture_work(s, CU_GRAPH_NODE_TYPE_HOST);
 }
 
-#define HOST_FUNCTION(name, stream, per_thread, valid, user_call)                                                      \
-    do {                                                                                                               \
-        bool run = false;                                                                                              \
-        CUresult result = sim_enter(SIM_ID_##name);                                                                    \
-        if (result == CUDA_SUCCESS) {                                                                                  \
-            result = (valid) ? host_function(stream, per_thread, &run) : CUDA_ERROR_INVALID_VALUE;                     \
-        }                                                                                                              \
-        result = sim_leave(result, NULL, 0);                                                                           \
-        if (result == CUDA_SUCCESS && run) {                                                                           \
-            user_call;                                                                                                 \
-        }                                                                                                              \
-        return result;                                                                                                 \
+#define HOST_FUNCTION(name, stream, per_thread, valid, user_call)                                  \
+    do {                                                                                           \
+        bool run = false;                                                                          \
+        CUresult result = sim_enter(SIM_ID_##name);                                                \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = (valid) ? host_function(stream, per_thread, &run) : CUDA_ERROR_INVALID_VALUE; \
+        }                                                                                          \
+        result = sim_leave(result, NULL, 0);                                                       \
+        if (result == CUDA_SUCCESS && run) {                                                       \
+            user_call;                                                                             \
+        }                                                                                          \
+        return result;                                                                             \
     } while (0)
 
 SIM_API CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)

@@ -1,39 +1,21 @@
 /*
- * Virtual memory management: address reservations, physical memory handles, mappings; and multicast objects, which are
- * handles without memory of their own.
+ * Virtual memory management: address reservations, physical memory handles, mappings.
  *
  * Physical memory belongs to the handle.  It is freed when the last reference (cuMemCreate, cuMemRetainAllocationHandle,
  * cuMemImportFromShareableHandle) was released and the last mapping removed, in either order.  cuMemUnmap takes whole
  * mappings only, though several that follow each other.  Reserved address space never costs memory.
  */
-#include "driver.h"
+#include "vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct physical {
-    CUmemAllocationProp prop;
-    size_t bytes;
-    struct sim_device *device; /* who pays; NULL for host memory, multicast objects and other processes' memory */
-    unsigned int handles;      /* that have references or mappings */
-    uint64_t id;
-    bool multicast;
-    size_t bound; /* multicast: bytes bound */
-};
-
-struct handle {
-    CUmemGenericAllocationHandle value;
-    struct physical *physical;
-    unsigned int refs, mappings;
-    struct handle *next; /* in its hash bucket */
-};
-
 struct interval {
     uintptr_t addr;
     size_t bytes;
-    struct handle *handle; /* NULL in the list of reservations */
+    struct sim_handle *handle; /* NULL in the list of reservations */
     size_t offset;
     CUmemAccess_flags access;
 };
@@ -44,7 +26,7 @@ struct intervals {
 };
 
 #define BUCKETS 4096
-static struct handle *buckets[BUCKETS];
+static struct sim_handle *buckets[BUCKETS];
 static uint64_t last_handle = 0x5100;
 static struct intervals reservations, mappings;
 
@@ -106,6 +88,11 @@ CUresult sim_vmm_describe(uintptr_t addr, uintptr_t *base, size_t *bytes, int *d
     return CUDA_SUCCESS;
 }
 
+bool sim_vmm_is_mapped(uintptr_t addr)
+{
+    return around(&mappings, addr) != NULL;
+}
+
 /* ---- address space ---- */
 
 static CUresult reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags)
@@ -126,9 +113,9 @@ static CUresult reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdevi
             munmap(base, bytes);
         }
     }
-    base = bytes > (size_t)1 << 46 ? MAP_FAILED
-                                   : mmap(NULL, bytes + alignment, PROT_NONE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    base = bytes > (size_t)1 << 46
+               ? MAP_FAILED
+               : mmap(NULL, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -159,18 +146,18 @@ static CUresult address_free(CUdeviceptr ptr, size_t bytes)
 
 /* ---- handles ---- */
 
-static struct handle *handle_find(CUmemGenericAllocationHandle value)
+struct sim_handle *sim_handle_find(CUmemGenericAllocationHandle value)
 {
-    struct handle *h;
+    struct sim_handle *h;
 
     for (h = buckets[value % BUCKETS]; h != NULL && h->value != value; h = h->next) {
     }
     return h;
 }
 
-static struct handle *handle_new(struct physical *physical)
+struct sim_handle *sim_handle_new(struct sim_physical *physical)
 {
-    struct handle *h = calloc(1, sizeof(*h));
+    struct sim_handle *h = calloc(1, sizeof(*h));
 
     h->value = ++last_handle;
     h->physical = physical;
@@ -181,10 +168,10 @@ static struct handle *handle_new(struct physical *physical)
     return h;
 }
 
-static void handle_check_end(struct handle *h)
+static void handle_check_end(struct sim_handle *h)
 {
-    struct physical *p = h->physical;
-    struct handle **at;
+    struct sim_physical *p = h->physical;
+    struct sim_handle **at;
 
     if (h->refs > 0 || h->mappings > 0) {
         return;
@@ -214,9 +201,9 @@ static CUresult check_location(const CUmemLocation *location)
     return CUDA_SUCCESS;
 }
 
-static struct physical *physical_new(size_t bytes)
+struct sim_physical *sim_physical_new(size_t bytes)
 {
-    struct physical *p = calloc(1, sizeof(*p));
+    struct sim_physical *p = calloc(1, sizeof(*p));
 
     p->bytes = bytes;
     p->id = ++sim.serial;
@@ -227,7 +214,7 @@ static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes, const CU
                        unsigned long long flags)
 {
     struct sim_device *device = NULL;
-    struct physical *p;
+    struct sim_physical *p;
 
     REQUIRE(out != NULL && prop != NULL && bytes != 0 && bytes % SIM_PAGE == 0 && flags == 0);
     REQUIRE(prop->type == CU_MEM_ALLOCATION_TYPE_PINNED);
@@ -238,16 +225,16 @@ static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes, const CU
         device->live_bytes += bytes;
         device->live_count++;
     }
-    p = physical_new(bytes);
+    p = sim_physical_new(bytes);
     p->prop = *prop;
     p->device = device;
-    *out = handle_new(p)->value;
+    *out = sim_handle_new(p)->value;
     return CUDA_SUCCESS;
 }
 
 static CUresult release(CUmemGenericAllocationHandle value)
 {
-    struct handle *h = handle_find(value);
+    struct sim_handle *h = sim_handle_find(value);
 
     REQUIRE(h != NULL && h->refs > 0);
     h->refs--;
@@ -275,7 +262,7 @@ static CUresult granularity(size_t *out, const CUmemAllocationProp *prop)
 
 static CUresult properties(CUmemAllocationProp *out, CUmemGenericAllocationHandle value)
 {
-    struct handle *h = handle_find(value);
+    struct sim_handle *h = sim_handle_find(value);
 
     REQUIRE(out != NULL && h != NULL && h->refs > 0);
     *out = h->physical->prop;
@@ -286,7 +273,7 @@ static CUresult properties(CUmemAllocationProp *out, CUmemGenericAllocationHandl
 
 static CUresult map(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle value)
 {
-    struct handle *h = handle_find(value);
+    struct sim_handle *h = sim_handle_find(value);
     struct interval *r = around(&reservations, ptr);
     size_t at;
 
@@ -365,7 +352,7 @@ struct shared {
 
 static CUresult export_handle(void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type)
 {
-    struct handle *h = handle_find(value);
+    struct sim_handle *h = sim_handle_find(value);
     struct shared shared = {.magic = "simphys", .pid = getpid()};
     int fd;
 
@@ -386,9 +373,9 @@ static CUresult export_handle(void *out, CUmemGenericAllocationHandle value, CUm
     return CUDA_SUCCESS;
 }
 
-static struct physical *physical_by_id(uint64_t id)
+static struct sim_physical *physical_by_id(uint64_t id)
 {
-    struct handle *h;
+    struct sim_handle *h;
     size_t i;
 
     for (i = 0; i < BUCKETS; i++) {
@@ -403,7 +390,7 @@ static struct physical *physical_by_id(uint64_t id)
 
 static CUresult import_handle(CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type)
 {
-    struct physical *p = NULL;
+    struct sim_physical *p = NULL;
     struct shared shared;
 
     REQUIRE(out != NULL && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -413,78 +400,10 @@ static CUresult import_handle(CUmemGenericAllocationHandle *out, void *os_handle
         p = physical_by_id(shared.id);
     }
     if (p == NULL) { /* of another process, which pays for it */
-        p = physical_new(shared.bytes);
+        p = sim_physical_new(shared.bytes);
         p->prop = shared.prop;
     }
-    *out = handle_new(p)->value;
-    return CUDA_SUCCESS;
-}
-
-/* ---- multicast ---- */
-
-static CUresult multicast_create(CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop)
-{
-    struct physical *p;
-
-    REQUIRE(out != NULL && prop != NULL && prop->numDevices != 0 && prop->size != 0 && prop->size % SIM_PAGE == 0);
-    p = physical_new(prop->size);
-    p->multicast = true;
-    p->prop.requestedHandleTypes = (CUmemAllocationHandleType)prop->handleTypes;
-    *out = handle_new(p)->value;
-    return CUDA_SUCCESS;
-}
-
-static struct handle *multicast_find(CUmemGenericAllocationHandle value)
-{
-    struct handle *h = handle_find(value);
-
-    return h != NULL && h->refs > 0 && h->physical->multicast ? h : NULL;
-}
-
-static CUresult multicast_add_device(CUmemGenericAllocationHandle value, CUdevice dev)
-{
-    REQUIRE(multicast_find(value) != NULL);
-    return sim_device_check(dev);
-}
-
-static CUresult multicast_bind(CUmemGenericAllocationHandle value, size_t offset, size_t bytes)
-{
-    struct handle *h = multicast_find(value);
-
-    REQUIRE(h != NULL && bytes != 0 && offset % SIM_PAGE == 0 && offset + bytes <= h->physical->bytes);
-    h->physical->bound += bytes;
-    return CUDA_SUCCESS;
-}
-
-static CUresult multicast_bind_memory(CUmemGenericAllocationHandle value, size_t offset,
-                                      CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes)
-{
-    struct handle *m = handle_find(memory);
-
-    REQUIRE(m != NULL && m->refs > 0 && !m->physical->multicast && memory_offset + bytes <= m->physical->bytes);
-    return multicast_bind(value, offset, bytes);
-}
-
-static CUresult multicast_bind_address(CUmemGenericAllocationHandle value, size_t offset, CUdeviceptr ptr, size_t bytes)
-{
-    REQUIRE(around(&mappings, ptr) != NULL);
-    return multicast_bind(value, offset, bytes);
-}
-
-static CUresult multicast_unbind(CUmemGenericAllocationHandle value, CUdevice dev, size_t bytes)
-{
-    struct handle *h = multicast_find(value);
-
-    TRY(sim_device_check(dev));
-    REQUIRE(h != NULL && h->physical->bound >= bytes);
-    h->physical->bound -= bytes;
-    return CUDA_SUCCESS;
-}
-
-static CUresult multicast_granularity(size_t *out, const CUmulticastObjectProp *prop)
-{
-    REQUIRE(out != NULL && prop != NULL);
-    *out = SIM_PAGE;
+    *out = sim_handle_new(p)->value;
     return CUDA_SUCCESS;
 }
 
@@ -524,20 +443,3 @@ EXPORT_OUT(cuMemImportFromShareableHandle, handle,
 EXPORT_STREAM(cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz,
               (CUarrayMapInfo * mapInfoList, unsigned int count, CUstream hStream),
               ((void)mapInfoList, (void)count, (void)hStream, CUDA_ERROR_NOT_SUPPORTED))
-
-EXPORT_OUT(cuMulticastCreate, mcHandle, (CUmemGenericAllocationHandle * mcHandle, const CUmulticastObjectProp *prop),
-           multicast_create(mcHandle, prop))
-EXPORT(cuMulticastAddDevice, (CUmemGenericAllocationHandle mcHandle, CUdevice dev), multicast_add_device(mcHandle, dev))
-EXPORT(cuMulticastBindMem,
-       (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
-        size_t memOffset, size_t size, unsigned long long flags),
-       flags != 0 ? CUDA_ERROR_INVALID_VALUE : multicast_bind_memory(mcHandle, mcOffset, memHandle, memOffset, size))
-EXPORT(cuMulticastBindAddr,
-       (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
-        unsigned long long flags),
-       flags != 0 ? CUDA_ERROR_INVALID_VALUE : multicast_bind_address(mcHandle, mcOffset, memptr, size))
-EXPORT(cuMulticastUnbind, (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size),
-       ((void)mcOffset, multicast_unbind(mcHandle, dev, size)))
-EXPORT_OUT(cuMulticastGetGranularity, out,
-           (size_t * out, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option),
-           ((void)option, multicast_granularity(out, prop)))

@@ -89,8 +89,7 @@ RUNTIME(cudaSetDeviceFlags, (unsigned int flags), sim_rt_start,
 RUNTIME(cudaGetDeviceFlags, (unsigned int *flags), sim_rt_context, sim_rt.cuCtxGetFlags(flags))
 RUNTIME(cudaDeviceReset, (void), sim_rt_start, sim_rt_reset())
 RUNTIME(cudaDeviceSynchronize, (void), sim_rt_context, synchronize())
-RUNTIME(cudaGetDeviceProperties, (struct cudaDeviceProp * prop, int device), sim_rt_start,
-        get_properties(prop, device))
+RUNTIME(cudaGetDeviceProperties, (struct cudaDeviceProp * prop, int device), sim_rt_start, get_properties(prop, device))
 RUNTIME(cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attr, int device), sim_rt_start,
         sim_rt.cuDeviceGetAttribute(value, (CUdevice_attribute)attr, device))
 RUNTIME(cudaDeviceGetPCIBusId, (char *pciBusId, int len, int device), sim_rt_start,
@@ -150,7 +149,10 @@ static const struct {
     cudaError_t code;
     const char *name, *text;
 } errors[] = {
-#define E(code, text) {code, #code, text}
+#define E(code, text)     \
+    {                     \
+        code, #code, text \
+    }
     E(cudaSuccess, "no error"),
     E(cudaErrorInvalidValue, "invalid argument"),
     E(cudaErrorMemoryAllocation, "out of memory"),

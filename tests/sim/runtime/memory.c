@@ -71,8 +71,7 @@ RUNTIME(cudaMalloc3D, (struct cudaPitchedPtr * pitchedDevPtr, struct cudaExtent 
 RUNTIME(cudaMallocManaged, (void **devPtr, size_t size, unsigned int flags), sim_rt_context,
         sim_rt.cuMemAllocManaged((CUdeviceptr *)devPtr, size, flags))
 RUNTIME(cudaMallocHost, (void **ptr, size_t size), sim_rt_context, malloc_host(ptr, size, 0))
-RUNTIME(cudaHostAlloc, (void **pHost, size_t size, unsigned int flags), sim_rt_context,
-        malloc_host(pHost, size, flags))
+RUNTIME(cudaHostAlloc, (void **pHost, size_t size, unsigned int flags), sim_rt_context, malloc_host(pHost, size, flags))
 RUNTIME(cudaFree, (void *devPtr), sim_rt_context, free_linear(devPtr))
 RUNTIME(cudaFreeHost, (void *ptr), sim_rt_context, free_host(ptr))
 RUNTIME(cudaHostRegister, (void *ptr, size_t size, unsigned int flags), sim_rt_context,
@@ -80,8 +79,7 @@ RUNTIME(cudaHostRegister, (void *ptr, size_t size, unsigned int flags), sim_rt_c
 RUNTIME(cudaHostUnregister, (void *ptr), sim_rt_context, sim_rt.cuMemHostUnregister(ptr))
 RUNTIME(cudaHostGetDevicePointer, (void **pDevice, void *pHost, unsigned int flags), sim_rt_context,
         sim_rt.cuMemHostGetDevicePointer_v2((CUdeviceptr *)pDevice, pHost, flags))
-RUNTIME(cudaHostGetFlags, (unsigned int *pFlags, void *pHost), sim_rt_context,
-        sim_rt.cuMemHostGetFlags(pFlags, pHost))
+RUNTIME(cudaHostGetFlags, (unsigned int *pFlags, void *pHost), sim_rt_context, sim_rt.cuMemHostGetFlags(pFlags, pHost))
 RUNTIME(cudaMemGetInfo, (size_t * free, size_t *total), sim_rt_context, sim_rt.cuMemGetInfo_v2(free, total))
 
 /* ---- arrays ---- */
@@ -102,11 +100,11 @@ static cudaError_t describe(const struct cudaChannelFormatDesc *desc, struct cud
     out->Depth = extent.depth;
     out->NumChannels = 1u + (desc->y != 0) + (desc->z != 0) + (desc->w != 0);
     out->Flags = flags;
-    out->Format = real          ? bits == 16 ? CU_AD_FORMAT_HALF : CU_AD_FORMAT_FLOAT
-                  : bits == 8   ? is_signed ? CU_AD_FORMAT_SIGNED_INT8 : CU_AD_FORMAT_UNSIGNED_INT8
-                  : bits == 16  ? is_signed ? CU_AD_FORMAT_SIGNED_INT16 : CU_AD_FORMAT_UNSIGNED_INT16
-                  : is_signed   ? CU_AD_FORMAT_SIGNED_INT32
-                                : CU_AD_FORMAT_UNSIGNED_INT32;
+    out->Format = real         ? bits == 16 ? CU_AD_FORMAT_HALF : CU_AD_FORMAT_FLOAT
+                  : bits == 8  ? is_signed ? CU_AD_FORMAT_SIGNED_INT8 : CU_AD_FORMAT_UNSIGNED_INT8
+                  : bits == 16 ? is_signed ? CU_AD_FORMAT_SIGNED_INT16 : CU_AD_FORMAT_UNSIGNED_INT16
+                  : is_signed  ? CU_AD_FORMAT_SIGNED_INT32
+                               : CU_AD_FORMAT_UNSIGNED_INT32;
     return cudaSuccess;
 }
 
@@ -134,8 +132,7 @@ static cudaError_t malloc_mipmap(cudaMipmappedArray_t *out, const struct cudaCha
     CUDA_ARRAY3D_DESCRIPTOR full;
     cudaError_t e = describe(desc, extent, flags, &full);
 
-    return e != cudaSuccess ? e
-                            : (cudaError_t)sim_rt.cuMipmappedArrayCreate((CUmipmappedArray *)out, &full, levels);
+    return e != cudaSuccess ? e : (cudaError_t)sim_rt.cuMipmappedArrayCreate((CUmipmappedArray *)out, &full, levels);
 }
 
 struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, enum cudaChannelFormatKind f)

@@ -44,8 +44,7 @@ RUNTIME(cudaMemPoolGetAccess,
         (enum cudaMemAccessFlags * flags, cudaMemPool_t memPool, struct cudaMemLocation *location), sim_rt_context,
         sim_rt.cuMemPoolGetAccess((CUmemAccess_flags *)flags, (CUmemoryPool)memPool, (CUmemLocation *)location))
 RUNTIME(cudaMemPoolExportToShareableHandle,
-        (void *shareableHandle, cudaMemPool_t memPool, enum cudaMemAllocationHandleType handleType,
-         unsigned int flags),
+        (void *shareableHandle, cudaMemPool_t memPool, enum cudaMemAllocationHandleType handleType, unsigned int flags),
         sim_rt_context,
         sim_rt.cuMemPoolExportToShareableHandle(shareableHandle, (CUmemoryPool)memPool,
                                                 (CUmemAllocationHandleType)handleType, flags))
@@ -70,8 +69,8 @@ RUNTIME(cudaDeviceSetMemPool, (int device, cudaMemPool_t memPool), sim_rt_start,
 RUNTIME(cudaMemGetDefaultMemPool,
         (cudaMemPool_t * memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type), sim_rt_start,
         sim_rt.cuMemGetDefaultMemPool((CUmemoryPool *)memPool, (CUmemLocation *)location, (CUmemAllocationType)type))
-RUNTIME(cudaMemGetMemPool,
-        (cudaMemPool_t * memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type), sim_rt_start,
+RUNTIME(cudaMemGetMemPool, (cudaMemPool_t * memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type),
+        sim_rt_start,
         sim_rt.cuMemGetMemPool((CUmemoryPool *)memPool, (CUmemLocation *)location, (CUmemAllocationType)type))
 RUNTIME(cudaMemSetMemPool, (struct cudaMemLocation * location, enum cudaMemAllocationType type, cudaMemPool_t memPool),
         sim_rt_start,

@@ -74,7 +74,7 @@ RUNTIME_STREAM(cudaMemcpy2D, cudaMemcpy2D_ptds,
 
 static enum cudaMemoryType type_of(CUmemorytype type, unsigned int managed)
 {
-    return managed                       ? cudaMemoryTypeManaged
+    return managed                        ? cudaMemoryTypeManaged
            : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
            : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
                                           : cudaMemoryTypeUnregistered;
@@ -119,14 +119,14 @@ RUNTIME(cudaGraphCreate, (cudaGraph_t * pGraph, unsigned int flags), sim_rt_cont
         sim_rt.cuGraphCreate((CUgraph *)pGraph, flags))
 RUNTIME(cudaGraphDestroy, (cudaGraph_t graph), sim_rt_context, sim_rt.cuGraphDestroy((CUgraph)graph))
 RUNTIME(cudaGraphAddMemAllocNode,
-        (cudaGraphNode_t * pGraphNode, cudaGraph_t graph, const cudaGraphNode_t *pDependencies,
-         size_t numDependencies, struct cudaMemAllocNodeParams *nodeParams),
+        (cudaGraphNode_t * pGraphNode, cudaGraph_t graph, const cudaGraphNode_t *pDependencies, size_t numDependencies,
+         struct cudaMemAllocNodeParams *nodeParams),
         sim_rt_context,
         sim_rt.cuGraphAddMemAllocNode((CUgraphNode *)pGraphNode, (CUgraph)graph, (const CUgraphNode *)pDependencies,
                                       numDependencies, (CUDA_MEM_ALLOC_NODE_PARAMS *)nodeParams))
 RUNTIME(cudaGraphAddMemFreeNode,
-        (cudaGraphNode_t * pGraphNode, cudaGraph_t graph, const cudaGraphNode_t *pDependencies,
-         size_t numDependencies, void *dptr),
+        (cudaGraphNode_t * pGraphNode, cudaGraph_t graph, const cudaGraphNode_t *pDependencies, size_t numDependencies,
+         void *dptr),
         sim_rt_context,
         sim_rt.cuGraphAddMemFreeNode((CUgraphNode *)pGraphNode, (CUgraph)graph, (const CUgraphNode *)pDependencies,
                                      numDependencies, (CUdeviceptr)dptr))
@@ -152,10 +152,10 @@ RUNTIME_STREAM(cudaGraphUpload, cudaGraphUpload_ptsz, (cudaGraphExec_t graphExec
 RUNTIME_STREAM(cudaGraphLaunch, cudaGraphLaunch_ptsz, (cudaGraphExec_t graphExec, cudaStream_t stream),
                PICK(cuGraphLaunch)((CUgraphExec)graphExec, (CUstream)stream))
 RUNTIME(cudaDeviceGraphMemTrim, (int device), sim_rt_context, sim_rt.cuDeviceGraphMemTrim(device))
-RUNTIME(cudaDeviceGetGraphMemAttribute, (int device, enum cudaGraphMemAttributeType attr, void *value),
-        sim_rt_context, sim_rt.cuDeviceGetGraphMemAttribute(device, (CUgraphMem_attribute)attr, value))
-RUNTIME(cudaDeviceSetGraphMemAttribute, (int device, enum cudaGraphMemAttributeType attr, void *value),
-        sim_rt_context, sim_rt.cuDeviceSetGraphMemAttribute(device, (CUgraphMem_attribute)attr, value))
+RUNTIME(cudaDeviceGetGraphMemAttribute, (int device, enum cudaGraphMemAttributeType attr, void *value), sim_rt_context,
+        sim_rt.cuDeviceGetGraphMemAttribute(device, (CUgraphMem_attribute)attr, value))
+RUNTIME(cudaDeviceSetGraphMemAttribute, (int device, enum cudaGraphMemAttributeType attr, void *value), sim_rt_context,
+        sim_rt.cuDeviceSetGraphMemAttribute(device, (CUgraphMem_attribute)attr, value))
 
 RUNTIME_STREAM(cudaStreamBeginCapture, cudaStreamBeginCapture_ptsz,
                (cudaStream_t stream, enum cudaStreamCaptureMode mode),
