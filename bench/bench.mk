@@ -3,7 +3,7 @@
 $(BUILD)/bench/%: bench/%.c $(FLAGS_FILE)
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -ldl
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -o $@ $< -ldl
 
 .PHONY: bench-programs
 bench-programs: $(BUILD)/bench/alloc

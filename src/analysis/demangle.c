@@ -6,25 +6,29 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef char *demangler(const char *name, char *buffer, size_t *length, int *status);
 
-static demangler *find_demangler(void)
+static demangler *found;
+
+static void look_for_it(void)
 {
-    static demangler *found;
-    static bool tried;
     void *library;
 
-    /* Two threads may both look: they find the same. */
-    if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
-        return found;
     found = (demangler *)dlsym(RTLD_DEFAULT, "__cxa_demangle");
     if (!found && (library = dlopen("libstdc++.so.6", RTLD_LOCAL | RTLD_NOW)))
         found = (demangler *)dlsym(library, "__cxa_demangle");
-    __atomic_store_n(&tried, true, __ATOMIC_RELEASE);
+}
+
+static demangler *find_demangler(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, look_for_it);
     return found;
 }
 

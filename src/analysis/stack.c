@@ -36,6 +36,40 @@ static bool is_runtime_function(const char *function, const char *file)
     return !file || is_foreign_header(file); /* a function of the user's may be called cudaSomething too */
 }
 
+/* The runtime's own memory calls, by their exact names: the user's functions are not called like that. */
+static bool is_runtime_entry(const char *function)
+{
+    static const char *const names[] = {
+        "cudaMalloc",           "cudaMallocPitch",       "cudaMalloc3D",      "cudaMallocHost",
+        "cudaHostAlloc",        "cudaHostRegister",      "cudaMallocManaged", "cudaMallocArray",
+        "cudaMalloc3DArray",    "cudaMallocAsync",       "cudaFree",          "cudaMallocMipmappedArray",
+        "cudaFreeHost",         "cudaFreeAsync",         "cudaFreeArray",     "cudaMallocFromPoolAsync",
+        "cudaHostUnregister",   "cudaDeviceReset",       "cudaGraphLaunch",   "cudaFreeMipmappedArray",
+        "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle", "cudaMemPoolTrimTo", "cudaGraphAddMemAllocNode",
+    };
+    size_t length = strcspn(function, "_"), i; /* without _ptsz, _v11 ... */
+
+    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == length && !strncmp(function, names[i], length))
+            return true;
+    return false;
+}
+
+/* What a runtime call did inside is the runtime's, whatever its functions are called. */
+static void hide_runtime(struct vt_trace *trace)
+{
+    uint32_t i;
+
+    for (i = 0; i < trace->count; i++)
+        if (trace->frames[i].function && is_runtime_entry(trace->frames[i].function))
+            break;
+    if (i == trace->count)
+        return;
+    trace->frames[i].hidden = true;
+    while (i--)
+        trace->frames[i].hidden = true;
+}
+
 static bool is_start_function(const char *function)
 {
     static const char *const names[] = {
@@ -164,6 +198,7 @@ int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, str
             vt_trace_free(trace);
             return -ENOMEM;
         }
+    hide_runtime(trace);
     show_something(trace);
     choose_user(trace);
     return 0;

@@ -97,7 +97,7 @@ static int set_option(struct options *options, int option, const char *value)
     }
 }
 
-/* Returns -1 to go on, or the exit status. */
+/* Sets options->path, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
     int option;
@@ -115,10 +115,10 @@ static int parse(struct options *options, int argc, char **argv)
     }
     if (argc - optind > 1)
         return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);
-    options->path = argc > optind ? argv[optind] : ".";
     if (options->all && options->json)
         return vt_fail(VERB, "--json is for one recording, not for --all");
-    return -1;
+    options->path = argc > optind ? argv[optind] : ".";
+    return VT_EXIT_OK;
 }
 
 static bool wants_colour(const struct options *options)
@@ -222,7 +222,7 @@ static int report(int argc, char **argv)
     struct stat status;
     int result = parse(&options, argc, argv);
 
-    if (result >= 0)
+    if (!options.path)
         return result;
     if (stat(options.path, &status))
         return vt_fail(VERB, "%s: %s", options.path, strerror(errno));

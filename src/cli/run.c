@@ -88,7 +88,7 @@ static int set_option(struct options *options, int option, const char *value)
     }
 }
 
-/* Returns -1 to go on, or the exit status. */
+/* Sets options->program, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
     int option;
@@ -104,10 +104,10 @@ static int parse(struct options *options, int argc, char **argv)
         if (set_option(options, option, optarg))
             return VT_EXIT_ERROR;
     }
-    options->program = argv + optind;
     if (optind >= argc || !*argv[optind])
         return vt_fail(VERB, "what shall be run? (vramtrack run -- PROGRAM [ARGUMENT...])");
-    return -1;
+    options->program = argv + optind;
+    return VT_EXIT_OK;
 }
 
 /* Where the recorder may be, seen from the folder of this command: a build folder, or an installation. */
@@ -216,7 +216,7 @@ static int run(int argc, char **argv)
     struct vt_child child;
     int status = parse(&options, argc, argv);
 
-    if (status >= 0)
+    if (!options.program)
         return status;
     read_report_mode(&after, &options.no_report);
     after.quiet = options.quiet;

@@ -254,8 +254,8 @@ static void classify(struct vt_failure *r, const struct vt_failing *f, const str
     struct vt_node *n = NULL;
     if (slot)
         r->kind = VT_FAILURE_FAILED_FREE; /* a live allocation, and the driver would not take it */
-    else if ((n = vt_live_find(f->space, f->pointer)))
-        r->kind = VT_FAILURE_WRONG_API;
+    else if ((n = vt_live_find(f->space, f->pointer))) /* only cuMemUnmap takes mappings: refused, as for a part of one */
+        r->kind = f->space == VT_SPACE_MAPPED ? VT_FAILURE_FAILED_FREE : VT_FAILURE_WRONG_API;
     else if (g) {
         r->kind = g->retired ? VT_FAILURE_FAILED_FREE : VT_FAILURE_DOUBLE_FREE;
         r->freed_at = g->free_stack;

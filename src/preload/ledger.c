@@ -275,14 +275,16 @@ void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t bo
     }
 }
 
-void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now)
+void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t freed, uint64_t now)
 {
     struct vt_site *s = record(VT_SITES, site);
     struct vt_total *t = record(VT_TOTALS, s->total);
-    change(s, t, record(VT_SCOPES, s->scope), (int64_t)bytes, (int64_t)requested, 1, now);
+    struct vt_scope *c = record(VT_SCOPES, s->scope);
+    change(s, t, c, (int64_t)bytes, (int64_t)requested, 1, now);
     s->free_calls--;
-    s->lifetime_ns -= now - born;
+    s->lifetime_ns -= freed - born;
     t->free_calls--;
+    raise_peaks(s, t, c, now); /* another thread may have allocated meanwhile */
 }
 
 void vt_book_event(const struct vt_event *event)

@@ -32,8 +32,8 @@ enum vt_leaving { VT_LEFT_BY_FREE, VT_LEFT_BY_TEARDOWN };
 /* One allocation of a site ends; `born` is its slot's time. */
 void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how);
 
-/* Takes a vt_book_free back: the driver refused the free. */
-void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now);
+/* Takes a vt_book_free at the time `freed` back: the driver refused the free. */
+void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t freed, uint64_t now);
 
 /* Appends to the event ring. */
 void vt_book_event(const struct vt_event *event);

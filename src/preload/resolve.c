@@ -330,9 +330,7 @@ static bool has_provider(const void *caller, unsigned e)
     return vt_object_at(caller, &o) && vt_elf_needs(o.link_map, vt_entry_is_runtime(e) ? "libcudart.so" : "libcuda.so");
 }
 
-struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller);
-
-struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller)
+static struct vt_answer answer(void *handle, const char *name, const void *caller)
 {
     struct vt_answer no = {NULL, 0};
     if (handle == RTLD_NEXT || !name || name[0] != 'c' || name[1] != 'u' || vt_options()->off)
@@ -353,4 +351,15 @@ struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller)
     if (find_route(p) < 0)
         bind_object_of(p);
     return (struct vt_answer){find_route(p) == e ? entries[e].wrapper : p, 1};
+}
+
+struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller);
+
+/* A look-up that succeeds leaves no error, whatever failed on the way: programs ask dlerror() instead of the pointer. */
+struct vt_answer vt_dlsym_answer(void *handle, const char *name, void *caller)
+{
+    struct vt_answer a = answer(handle, name, caller);
+    if (a.address)
+        dlerror();
+    return a;
 }

@@ -209,6 +209,7 @@ static bool take_off(struct vt_freeing *f, unsigned kinds)
         return false;
     uint64_t now = vt_now();
     f->slot = *s;
+    f->freed_ns = now;
     f->owner = n->owner;
     vt_live_remove(n);
     vt_book_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now, VT_LEFT_BY_FREE);
@@ -245,7 +246,7 @@ static void put_back(struct vt_freeing *f)
     if (vt_live_find(f->space, f->key) || !vt_live_add(f->space, f->key, &f->slot, f->owner))
         return;
     uint64_t now = vt_now();
-    vt_book_undo_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now);
+    vt_book_undo_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, f->freed_ns, now);
     pool_change(&f->slot, f->owner, (int64_t)f->slot.bytes);
     event(VT_EVENT_FAILED_FREE, &f->slot, f->free_stack, now);
 }

@@ -39,6 +39,7 @@ struct vt_freeing {
     uint32_t free_stack;
     enum vt_space space;
     uint64_t key;
+    uint64_t freed_ns;
     struct vt_slot slot;
 };
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -89,6 +90,11 @@ static bool write_zeros(int fd, uint64_t offset, uint64_t bytes)
 static bool allocate_blocks(int fd, uint64_t offset, uint64_t bytes)
 {
     long r;
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && offset + bytes > most.rlim_cur) { /* SIGXFSZ would end the program */
+        errno = EFBIG;
+        return false;
+    }
     do
         r = syscall(SYS_fallocate, fd, 0, offset, bytes);
     while (r < 0 && errno == EINTR);

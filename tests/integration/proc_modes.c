@@ -3,6 +3,7 @@
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -134,6 +135,18 @@ static int exec_self(void)
     hold_memory(1 * MIB);
     execl(self, self, "second", NULL);
     return 91;
+}
+
+/* The program goes on after an exec that fails; errno must be exec's. */
+static int exec_fails(void)
+{
+    start_cuda();
+    hold_memory(1 * MIB);
+    errno = 0;
+    if (execl("/nonexistent/program", "program", NULL) != -1 || errno != ENOENT)
+        return 91;
+    hold_memory(2 * MIB);
+    return 4;
 }
 
 static int spawn_self(void)
@@ -275,7 +288,7 @@ static const struct {
     {"early_teardown", by_return, NULL, context_teardown},
 }, other[] = {
     {"fork_allocating", fork_allocating}, {"fork_idle", fork_idle}, {"fork_stress", fork_stress}, {"second", second},
-    {"exec_self", exec_self}, {"spawn_self", spawn_self}, {"daemonise", daemonise},
+    {"exec_self", exec_self}, {"exec_fails", exec_fails}, {"spawn_self", spawn_self}, {"daemonise", daemonise},
 };
 
 int main(int argc, char **argv)

@@ -358,7 +358,7 @@ static void print_books(void)
                l->function, l->kind, l->device, l->api, l->total, l->live, l->live_requested, l->allocs, l->frees, l->alive);
 }
 
-/* A call that must succeed and leave errno alone. */
+/* A call that must succeed and leave errno and dlerror alone. */
 #define OK(call)                                                                                                       \
     do {                                                                                                               \
         errno = 4711;                                                                                                  \
@@ -367,6 +367,9 @@ static void print_books(void)
             fail("%s:%d: %s returns %d", __func__, __LINE__, #call, code_);                                            \
         if (errno != 4711)                                                                                             \
             fail("%s:%d: %s changes errno to %d", __func__, __LINE__, #call, errno);                                   \
+        const char *error_ = dlerror();                                                                                \
+        if (error_)                                                                                                    \
+            fail("%s:%d: %s leaves \"%s\" to dlerror", __func__, __LINE__, #call, error_);                             \
     } while (0)
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \

@@ -103,7 +103,13 @@ class Process(vt.Case):
         (pid, reports), = self.by_pid().items()
         self.assertEqual([self.live(r) for r in reports], [1 * MIB, 2 * MIB])
         self.assertEqual({r["process"]["pid"] for r in reports}, {pid})
+        self.assertEqual((reports[0]["process"]["end"], reports[0]["process"]["exit_code"]), ("exit", None))
         self.assertEqual((reports[1]["process"]["end"], reports[1]["process"]["exit_code"]), ("exit", 4))
+
+    def test_exec_that_fails(self):
+        self.mode("exec_fails", 4)
+        report = self.report()
+        self.assertEqual((self.live(report), report["process"]["end"], report["process"]["exit_code"]), (3 * MIB, "exit", 4))
 
     def test_posix_spawn(self):
         done = self.mode("spawn_self", 0)
@@ -161,6 +167,13 @@ class Process(vt.Case):
             with self.subTest(mode):
                 self.setUp()
                 self.end(mode, 3, "exit", 3, 1)
+
+    def test_exit_from_a_signal_handler(self):
+        """_exit is what a handler may call, whatever it interrupted: here the C library's own allocator."""
+        done = self.run_program(vt.compile("proc_signal.c", "-lcuda"), timeout=20)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        report = self.report()
+        self.assertEqual((report["process"]["end"], report["process"]["exit_code"], self.live(report)), ("exit", 3, 5 * MIB))
 
     def test_pthread_exit_of_main(self):
         self.end("pthread_exit", 0, "exit", 0, 1, live=6 * MIB)

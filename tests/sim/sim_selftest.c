@@ -179,8 +179,9 @@ int run_self(const char *argument, const char *env)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static int forked_child(void)
+static int forked_child(CUdeviceptr parents, void *registered)
 {
+    CUcontext context;
     CUdeviceptr p;
     CUdevice d;
 
@@ -190,22 +191,34 @@ static int forked_child(void)
     EQ(cuMemAlloc_v2(&p, 512), CUDA_ERROR_INVALID_CONTEXT);
     EQ(sim_device_used(0), 0);
     EQ(sim_contexts(), 0);
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    EQ(cuMemFree_v2(parents), CUDA_ERROR_INVALID_VALUE);
+    EQ(cuMemHostUnregister(registered), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    OK(cuMemAlloc_v2(&p, 3 * MIB));
+    TRUE(p != parents);
+    EQ(sim_device_used(0), 304 * MIB);
+    OK(cuMemFree_v2(p));
     return failures != 0;
 }
 
 static void test_fork(void)
 {
+    static char page[4096];
     CUdeviceptr p;
     int status;
     pid_t pid;
 
     OK(cuMemAlloc_v2(&p, 4 * MIB));
+    OK(cuMemHostRegister_v2(page, sizeof(page), 0));
     pid = fork();
     if (pid == 0) {
-        _exit(forked_child());
+        failures = 0;
+        _exit(forked_child(p, page));
     }
     waitpid(pid, &status, 0);
     OK(status);
+    OK(cuMemHostUnregister(page));
     OK(cuMemFree_v2(p));
 }
 

@@ -56,19 +56,19 @@ static const char source[] = "extern \"C\" void *vt_seen;\n"                    
 /* Compiled without debug information, as CUDA's static runtime is. */
 static const char shim[] =
     "extern void vt_mark(void); extern void *vt_seen; void *vt_shim_seen;\n"
-    "__attribute__((noinline)) void cudaShim(void) { vt_shim_seen = __builtin_return_address(0); vt_mark(); }\n";
+    "__attribute__((noinline)) void cudaMallocHost(void) { vt_shim_seen = __builtin_return_address(0); vt_mark(); }\n";
 
-static const char user[] = "extern \"C\" void cudaShim(void);\n"                                              /* 1 */
+static const char user[] = "extern \"C\" void cudaMallocHost(void);\n"                                        /* 1 */
                            "extern \"C\" void *vt_shim_seen;\n"                                               /* 2 */
                            "namespace app { struct Pool { __attribute__((noinline)) void grow() {\n"          /* 3 */
-                           "    cudaShim();\n"                                                                /* 4 */
+                           "    cudaMallocHost();\n"                                                          /* 4 */
                            "    asm volatile(\"\"); } }; }\n"                                                 /* 5 */
                            "extern \"C\" void *vt_run_shim() { app::Pool().grow(); return vt_shim_seen; }\n"; /* 6 */
 
 static char folder[64];
 static char library[128];
 static uint64_t address;                    /* of the call of vt_mark(), in the file */
-static uint64_t shim_address, user_address; /* return addresses in cudaShim() and in its caller */
+static uint64_t shim_address, user_address; /* return addresses in cudaMallocHost() and in its caller */
 static int have_compiler;
 
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -210,13 +210,23 @@ static void test_static_runtime_is_hidden(void **state)
     reading = vt_reading_from_memory(f.image, f.bytes);
     assert_int_equal(vt_trace_build(&trace, reading, symbols, stack, 0), 0);
     assert_true(trace.count >= 2);
-    assert_string_equal(trace.frames[0].function, "cudaShim");
+    assert_string_equal(trace.frames[0].function, "cudaMallocHost");
     assert_true(trace.frames[0].hidden);
     blamed = vt_trace_user(&trace);
     assert_string_equal(blamed->function, "app::Pool::grow");
     assert_string_equal(vt_basename(blamed->file), "user.cpp");
     assert_int_equal(blamed->line, 4);
     assert_false(blamed->hidden);
+    vt_trace_free(&trace);
+    vt_reading_close(reading);
+
+    /* What a runtime call called is hidden too, even where it has source lines. */
+    stack = fixture_frame(&f, stack, module, address);
+    reading = vt_reading_from_memory(f.image, f.bytes);
+    assert_int_equal(vt_trace_build(&trace, reading, symbols, stack, 0), 0);
+    assert_string_equal(trace.frames[0].function, "shop::Cart::innermost");
+    assert_true(trace.frames[0].hidden);
+    assert_string_equal(vt_trace_user(&trace)->function, "app::Pool::grow");
     vt_trace_free(&trace);
     vt_reading_close(reading);
     fixture_end(&f);

@@ -263,6 +263,13 @@ static CUresult update_dependencies(CUstream handle, bool per_thread)
     return s->capture != NULL ? usable(s) : CUDA_ERROR_ILLEGAL_STATE;
 }
 
+void sim_capture_start_over(void)
+{
+    captures = NULL;
+    sim.captures = 0;
+    thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
 /* ---- exports ---- */
 
 EXPORT_STREAM(cuStreamBeginCapture, cuStreamBeginCapture_ptsz, (CUstream hStream),

@@ -168,6 +168,11 @@ void sim_capture_abandon(struct sim_stream *s);
 uint64_t sim_capture_id(const struct sim_stream *s);
 CUresult sim_capture_join(struct sim_stream *s, uint64_t id);
 
+/* A forked child starts with nothing: forget what the parent had, without giving anything back. */
+void sim_capture_start_over(void);
+void sim_pinned_start_over(void);
+void sim_vmm_start_over(void);
+
 struct sim_graph;
 struct sim_graph *sim_graph_new(void);
 void sim_graph_drop(struct sim_graph *graph);

@@ -135,7 +135,7 @@ static CUresult reserve(struct sim_exec *exec, struct sim_device *device)
         }
         if (exec->step[i].type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
             used += sim_round_up(block->bytes, SIM_UNIT);
-        } else {
+        } else if (used >= sim_round_up(block->bytes, SIM_UNIT)) {
             used -= sim_round_up(block->bytes, SIM_UNIT);
         }
         peak = used > peak ? used : peak;

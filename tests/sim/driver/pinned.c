@@ -159,6 +159,12 @@ bool sim_host_registered(uintptr_t addr)
     return at < registered_count && registered[at].addr <= addr;
 }
 
+void sim_pinned_start_over(void)
+{
+    registered_count = 0;
+    sim.pinned_bytes = 0;
+}
+
 /* ---- exports ---- */
 
 EXPORT_OUT(cuMemHostAlloc, pp, (void **pp, size_t bytesize, unsigned int Flags), host_alloc(pp, bytesize, Flags))

@@ -212,8 +212,9 @@ static void start_over(void)
     table_used = 0;
     sim.epoch++;
     sim.contexts = NULL;
-    sim.captures = 0;
-    sim.pinned_bytes = 0;
+    sim_capture_start_over();
+    sim_pinned_start_over();
+    sim_vmm_start_over();
     sim.forked = false;
 }
 

@@ -407,6 +407,12 @@ static CUresult import_handle(CUmemGenericAllocationHandle *out, void *os_handle
     return CUDA_SUCCESS;
 }
 
+void sim_vmm_start_over(void)
+{
+    memset(buckets, 0, sizeof(buckets));
+    reservations.count = mappings.count = 0;
+}
+
 /* ---- exports ---- */
 
 EXPORT_OUT(cuMemAddressReserve, ptr,

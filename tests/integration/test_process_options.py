@@ -1,0 +1,95 @@
+"""The VRAMTRACK_* environment: what is accepted, what is complained about, and what each value does."""
+import glob
+import os
+
+import vt
+
+MIB = 1 << 20
+
+
+class Options(vt.Case):
+    def steps(self, *steps, status=0, **options):
+        done = self.run_program([vt.compile("scale_steps.c", "-lcuda")] + list(steps), **options)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        return done.stderr.splitlines()
+
+    def test_bad_values_are_named_once(self):
+        """Each with what would be accepted; the default is used."""
+        bad = {"VRAMTRACK_DEPTH": ("0", "from 1 to 256"), "VRAMTRACK_LIMIT_MB": ("7", "from 8 to 65536"), "VRAMTRACK_EVENTS": ("many", "from 0 to 100000000"),
+               "VRAMTRACK_STACKS": ("all of them", "auto, native or off"), "VRAMTRACK_REPORT": ("never", "all, oom or off"), "VRAMTRACK_OFF": ("yes", "0 or 1")}
+        said = self.steps("hold=10", **{name: value for name, (value, _) in bad.items()})
+        for name, (value, accepted) in bad.items():
+            line, = [s for s in said if name in s]
+            self.assertTrue(line.startswith("vramtrack: %s=%s " % (name, value)), line)
+            self.assertIn(accepted, line)
+            self.assertIn("ignored", line)
+        report = self.report()
+        self.assertEqual(self.total(report, "device")["live_bytes"], 10 * 4096)
+        self.assertEqual(report["sites"][0]["frames"][0]["function"], "hold_memory")
+        self.assertTrue([s for s in said if "still allocated, by:" in s], "VRAMTRACK_REPORT kept its default")
+
+    def test_numbers_that_are_none(self):
+        for value in ("", " 8", "-1", "0x10", "8.5", "99999999999999999999999"):
+            with self.subTest(value):
+                self.setUp()
+                said = self.steps("hold=1", VRAMTRACK_DEPTH=value, VRAMTRACK_REPORT="off")
+                self.assertEqual(len(said), 1, said)
+                self.assertIn("VRAMTRACK_DEPTH=", said[0])
+
+    def test_unknown_name_is_named_once(self):
+        said = self.steps("hold=10", VRAMTRACK_DETPH="3", VRAMTRACK_REPORT="off")
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("VRAMTRACK_DETPH", said[0])
+        self.assertIn("ignored", said[0])
+
+    def test_nothing_is_said_without_cuda(self):
+        done = self.run_program("/bin/true", VRAMTRACK_DETPH="3", VRAMTRACK_DEPTH="x")
+        self.assertEqual((done.returncode, done.stderr, os.listdir(self.dir)), (0, "", []))
+
+    def test_off(self):
+        self.assertEqual(self.steps("hold=10", VRAMTRACK_OFF="1"), [])
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_not_off(self):
+        self.steps("hold=10", VRAMTRACK_OFF="0")
+        self.assertEqual(self.total(self.report(), "device")["live_count"], 10)
+
+    def test_report_modes(self):
+        """all: at the end; oom: not without one; off: never. The recording is the same."""
+        for mode, told in (("all", True), ("oom", False), ("off", False)):
+            with self.subTest(mode):
+                self.setUp()
+                said = self.steps("hold=10", "end=4", status=4, VRAMTRACK_REPORT=mode)
+                self.assertEqual(bool(said), told, said)
+                self.assertEqual(len(glob.glob(os.path.join(self.dir, "*.txt"))), int(told))
+                self.assertEqual(self.total(self.report(), "device")["live_count"], 10)
+
+    def test_stacks_off(self):
+        """No frames, and the same totals."""
+        self.steps("sites=50", "hold=10", "managed", VRAMTRACK_STACKS="off")
+        report = self.report()
+        self.assertEqual([s["frames"] for s in report["sites"]], [[], []])
+        self.assertEqual({s["kind"]: (s["live_count"], s["live_bytes"]) for s in report["sites"]}, {"device": (60, 60 * 4096), "managed": (1, 8192)})
+        self.assertEqual((self.total(report, "device")["live_bytes"], self.total(report, "managed")["live_bytes"]), (60 * 4096, 8192))
+
+    def test_depth(self):
+        self.steps("sites=50", VRAMTRACK_DEPTH="1")
+        report = self.report()
+        site, = report["sites"]
+        self.assertEqual([f["function"] for f in site["frames"]], ["hold_memory"])
+        self.assertEqual(site["live_count"], 50)
+
+    def test_depth_cuts_the_outer_frames(self):
+        self.steps("sites=50", VRAMTRACK_DEPTH="5")
+        report = self.report()
+        self.assertEqual({tuple(f["function"] for f in s["frames"]) for s in report["sites"]}, {("hold_memory",) + 4 * ("descend",)})
+        self.assertEqual(sum(s["live_count"] for s in report["sites"]), 50)
+
+    def test_few_events(self):
+        """The ring's size changes no figure."""
+        self.steps("hold=20000", VRAMTRACK_EVENTS="0")
+        self.assertEqual(self.total(self.report(), "device")["live_count"], 20000)
+
+    def test_empty_directory_means_here(self):
+        self.steps("hold=1", VRAMTRACK_DIR="")
+        self.assertEqual(len(self.recordings()), 1)

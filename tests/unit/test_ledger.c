@@ -1,0 +1,460 @@
+/*
+ * The books (src/preload/ledger.c) against a model without any cleverness: at each event the model writes down every
+ * site's share of a new peak, keeps every event, and works buckets and histories out of those afterwards.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "preload/ledger.h"
+#include "preload/resolve.h"
+#include "preload/state.h"
+
+/* ---- what the ledger needs of the rest of the library ---- */
+
+struct vt_state vt_state;
+static uint64_t now;
+
+uint64_t vt_now(void)
+{
+    return now;
+}
+
+uint32_t vt_intern(const char *text)
+{
+    return vt_writer_string(&vt_state.writer, text, strlen(text));
+}
+
+const char *vt_entry_name(unsigned e)
+{
+    return e == 1 ? "cuMemAlloc_v2" : "other";
+}
+
+static char directory[] = "/tmp/vt-ledger-XXXXXX";
+
+static void open_writer(uint64_t limit)
+{
+    struct vt_writer_options o = {.directory = directory, .program = "ledger", .host = "here", .pid = 1, .rank = -1, .start_unix_ns = 1000000, .limit_bytes = limit, .events = 4096};
+    now = 0;
+    vt_ledger_forget();
+    assert_true(vt_writer_open(&vt_state.writer, &o));
+    assert_int_equal(vt_state.writer.state, VT_WRITER_FILE);
+}
+
+static void close_writer(void)
+{
+    assert_int_equal(unlink(vt_state.writer.path), 0);
+    vt_writer_abandon(&vt_state.writer);
+}
+
+static void *record(enum vt_section section, uint64_t i)
+{
+    return vt_writer_at(&vt_state.writer, section, i);
+}
+
+/* ---- the model ---- */
+
+#define SITES 24
+#define SCOPES 8
+#define EVENTS 100000
+#define LIVE_MAX 600
+
+struct point {
+    uint64_t at, before, after;
+};
+
+static struct model_site {
+    struct vt_site_key key;
+    uint32_t index;
+    unsigned scope;
+    uint64_t live, count, requested, peak, allocs, frees, retired, total, lifetime;
+    uint64_t at_peak, at_peak_count;
+    struct point *points;
+    unsigned point_count;
+} site[SITES];
+
+static struct model_scope {
+    int used, class_, device, level;
+    uint64_t live, peak, peaks, peak_at;
+    struct point *points;
+    unsigned point_count;
+} scope[SCOPES];
+
+static struct model_live {
+    unsigned site;
+    uint64_t bytes, requested, born;
+} live[LIVE_MAX];
+static unsigned live_count;
+
+static uint64_t seed;
+
+static unsigned random_below(unsigned n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (unsigned)((seed >> 11) % n);
+}
+
+static unsigned model_scope_of(const struct vt_site_key *k)
+{
+    int class_ = vt_class_of((enum vt_kind)k->kind);
+    for (unsigned i = 0; i < SCOPES; i++)
+        if (!scope[i].used || (scope[i].class_ == class_ && scope[i].device == k->device && scope[i].level == k->level)) {
+            scope[i].used = 1;
+            scope[i].class_ = class_;
+            scope[i].device = k->device;
+            scope[i].level = k->level;
+            return i;
+        }
+    fail_msg("more scopes than the model has room for");
+    return 0;
+}
+
+static void model_change(struct model_site *s, int64_t bytes, int64_t requested, int count)
+{
+    struct model_scope *c = &scope[s->scope];
+    s->points[s->point_count++] = (struct point){now, s->live, s->live + (uint64_t)bytes};
+    c->points[c->point_count++] = (struct point){now, c->live, c->live + (uint64_t)bytes};
+    s->live += (uint64_t)bytes;
+    s->count += (uint64_t)(int64_t)count;
+    s->requested += (uint64_t)requested;
+    c->live += (uint64_t)bytes;
+    if (s->live > s->peak)
+        s->peak = s->live;
+    if (c->live <= c->peak)
+        return;
+    c->peak = c->live;
+    c->peak_at = now;
+    c->peaks++;
+    for (unsigned i = 0; i < SITES; i++)
+        if (site[i].scope == s->scope) {
+            site[i].at_peak = site[i].live;
+            site[i].at_peak_count = site[i].count;
+        }
+}
+
+/* ---- events, told to both ---- */
+
+static void allocate(unsigned which)
+{
+    struct model_site *s = &site[which];
+    uint64_t requested = 1 + random_below(1 << 20), bytes = (requested + 511) & ~511ull;
+    live[live_count++] = (struct model_live){which, bytes, requested, now};
+    vt_book_alloc(s->index, bytes, requested, now);
+    s->allocs++;
+    s->total += bytes;
+    model_change(s, (int64_t)bytes, (int64_t)requested, 1);
+}
+
+static struct model_live take(unsigned i)
+{
+    struct model_live l = live[i];
+    live[i] = live[--live_count];
+    return l;
+}
+
+static void release(enum vt_leaving how)
+{
+    struct model_live l = take(random_below(live_count));
+    struct model_site *s = &site[l.site];
+    vt_book_free(s->index, l.bytes, l.requested, l.born, now, how);
+    model_change(s, -(int64_t)l.bytes, -(int64_t)l.requested, -1);
+    if (how == VT_LEFT_BY_FREE) {
+        s->frees++;
+        s->lifetime += now - l.born;
+    } else
+        s->retired++;
+}
+
+/* A free that the driver refuses, while other threads allocate: the level may be a new peak after all. */
+static void refused_free(void)
+{
+    struct model_live l = take(random_below(live_count));
+    struct model_site *s = &site[l.site];
+    uint64_t begun = now;
+    vt_book_free(s->index, l.bytes, l.requested, l.born, now, VT_LEFT_BY_FREE);
+    model_change(s, -(int64_t)l.bytes, -(int64_t)l.requested, -1);
+    now += random_below(5000);
+    if (live_count + 2 < LIVE_MAX)
+        allocate(random_below(SITES));
+    vt_book_undo_free(s->index, l.bytes, l.requested, l.born, begun, now);
+    model_change(s, (int64_t)l.bytes, (int64_t)l.requested, 1);
+    live[live_count++] = l;
+}
+
+static void pass_time(unsigned long i)
+{
+    now += random_below(40000);
+    if (random_below(2000) == 0)
+        now += (uint64_t)random_below(1000) * 1000000;
+    if (i == EVENTS / 2)
+        now += 90ull * 1000000000;
+}
+
+/* ---- comparison ---- */
+
+static void check_sites(void)
+{
+    for (unsigned i = 0; i < SITES; i++) {
+        const struct model_site *m = &site[i];
+        const struct vt_site *s = record(VT_SITES, m->index);
+        const struct vt_scope *c = record(VT_SCOPES, s->scope);
+        bool settled = s->peak_epoch == c->epoch;
+        assert_int_equal(s->live_bytes, m->live);
+        assert_int_equal(s->live_count, m->count);
+        assert_int_equal(s->requested_bytes, m->requested);
+        assert_int_equal(s->peak_bytes, m->peak);
+        assert_int_equal(settled ? s->at_peak_bytes : s->live_bytes, m->at_peak);
+        assert_int_equal(settled ? s->at_peak_count : s->live_count, m->at_peak_count);
+        assert_int_equal(s->alloc_calls, m->allocs);
+        assert_int_equal(s->free_calls, m->frees);
+        assert_int_equal(s->retired, m->retired);
+        assert_int_equal(s->total_bytes, m->total);
+        assert_int_equal(s->lifetime_ns, m->lifetime);
+    }
+}
+
+static void check_scopes(void)
+{
+    uint64_t count = vt_header()->section[VT_SCOPES].count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct vt_scope *c = record(VT_SCOPES, i);
+        struct vt_site_key k = {.level = c->level, .device = c->device};
+        const struct model_scope *m = NULL;
+        uint64_t at_peak = 0;
+        for (unsigned j = 0; j < SCOPES; j++)
+            if (scope[j].used && scope[j].class_ == c->class_ && scope[j].device == k.device && scope[j].level == k.level)
+                m = &scope[j];
+        assert_non_null(m);
+        assert_int_equal(c->live_bytes, m->live);
+        assert_int_equal(c->peak_bytes, m->peak);
+        assert_int_equal(c->epoch, m->peaks);
+        assert_int_equal(c->peak_ns, m->peak_at);
+        for (unsigned j = 0; j < SITES; j++)
+            if (&scope[site[j].scope] == m)
+                at_peak += site[j].at_peak;
+        assert_int_equal(at_peak, m->peak);
+    }
+}
+
+static void check_totals(void)
+{
+    uint64_t count = vt_header()->section[VT_TOTALS].count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct vt_total *t = record(VT_TOTALS, i);
+        uint64_t bytes = 0, number = 0, requested = 0, allocs = 0, frees = 0, retired = 0, total = 0;
+        for (unsigned j = 0; j < SITES; j++) {
+            const struct model_site *m = &site[j];
+            if (m->key.level != t->level || m->key.kind != t->kind || m->key.device != t->device)
+                continue;
+            bytes += m->live, number += m->count, requested += m->requested, allocs += m->allocs, frees += m->frees;
+            retired += m->retired, total += m->total;
+        }
+        assert_int_equal(t->live_bytes, bytes);
+        assert_int_equal(t->live_count, number);
+        assert_int_equal(t->requested_bytes, requested);
+        assert_int_equal(t->alloc_calls, allocs);
+        assert_int_equal(t->free_calls, frees);
+        assert_int_equal(t->retired, retired);
+        assert_int_equal(t->total_bytes, total);
+        assert_true(t->peak_bytes >= t->live_bytes);
+    }
+}
+
+static void check_timelines(void)
+{
+    uint64_t count = vt_header()->section[VT_TIMELINES].count;
+    assert_int_equal(count, vt_header()->section[VT_SCOPES].count);
+    for (uint64_t i = 0; i < count; i++) {
+        const struct vt_timeline *t = record(VT_TIMELINES, i);
+        const struct vt_scope *c = record(VT_SCOPES, i);
+        const struct model_scope *m = scope;
+        while (m->class_ != c->class_ || m->device != c->device || m->level != c->level)
+            m++;
+        uint64_t last = m->points[m->point_count - 1].at;
+        uint32_t shift = 20;
+        while (last >> shift >= VT_BUCKETS)
+            shift++;
+        assert_int_equal(t->scope, i);
+        assert_int_equal(t->shift, shift);
+        assert_int_equal(t->used, (last >> shift) + 1);
+        unsigned p = 0;
+        for (unsigned b = 0; b < t->used; b++) {
+            uint64_t min = UINT64_MAX, max = 0;
+            for (; p < m->point_count && m->points[p].at >> shift == b; p++) {
+                uint64_t low = m->points[p].before < m->points[p].after ? m->points[p].before : m->points[p].after;
+                uint64_t high = m->points[p].before + m->points[p].after - low;
+                min = low < min ? low : min;
+                max = high > max ? high : max;
+            }
+            if (min > max) /* no event: any pair that says so */
+                assert_true(t->bucket[b].min > t->bucket[b].max);
+            else {
+                assert_int_equal(t->bucket[b].min, min);
+                assert_int_equal(t->bucket[b].max, max);
+            }
+        }
+        assert_int_equal(p, m->point_count);
+    }
+}
+
+static void check_histories(void)
+{
+    for (unsigned i = 0; i < SITES; i++) {
+        const struct model_site *m = &site[i];
+        const struct vt_site *s = record(VT_SITES, m->index);
+        uint64_t last = m->points[m->point_count - 1].at, level = 0;
+        unsigned p = 0, shift = 20;
+        while (last >> shift >= VT_HISTORY)
+            shift++;
+        assert_int_equal(s->last_ns, last);
+        assert_int_equal(s->history_shift, shift);
+        assert_int_equal(s->history_count, last >> shift);
+        for (unsigned k = 0; k < s->history_count; k++) {
+            for (; p < m->point_count && m->points[p].at < (uint64_t)(k + 1) << shift; p++)
+                level = m->points[p].after;
+            assert_int_equal(s->history[k], level);
+        }
+    }
+}
+
+/* ---- tests ---- */
+
+static void make_sites(void)
+{
+    static const uint8_t kinds[] = {VT_KIND_DEVICE, VT_KIND_ASYNC, VT_KIND_PINNED, VT_KIND_MANAGED};
+    memset(site, 0, sizeof site);
+    memset(scope, 0, sizeof scope);
+    live_count = 0;
+    for (unsigned i = 0; i < SITES; i++) {
+        struct model_site *s = &site[i];
+        uint8_t kind = kinds[i % 4];
+        s->key = (struct vt_site_key){VT_LEVEL_DRIVER, kind, kind == VT_KIND_PINNED ? (int16_t)-1 : (int16_t)(i / 4 % 2), 1};
+        s->scope = model_scope_of(&s->key);
+        assert_int_equal(vt_site_find(&s->key, i * 77), VT_NONE);
+        s->index = vt_site_add(&s->key, i * 77, 0);
+        assert_int_equal(s->index, i);
+        assert_int_equal(vt_site_find(&s->key, i * 77), i);
+        s->points = realloc(s->points, 2 * EVENTS * sizeof *s->points);
+        assert_non_null(s->points);
+    }
+    for (unsigned i = 0; i < SCOPES; i++)
+        assert_non_null(scope[i].points = malloc(3 * EVENTS * sizeof *scope[i].points));
+}
+
+static void free_sites(void)
+{
+    for (unsigned i = 0; i < SITES; i++)
+        free(site[i].points);
+    for (unsigned i = 0; i < SCOPES; i++)
+        free(scope[i].points);
+}
+
+static void run_random(uint64_t with)
+{
+    seed = with;
+    open_writer(256u << 20);
+    make_sites();
+    for (unsigned long i = 0; i < EVENTS; i++) {
+        unsigned growing = i / 5000 % 3 != 2 ? 55 : 35, dice = random_below(100);
+        pass_time(i);
+        if ((dice < growing && live_count + 4 < LIVE_MAX) || live_count < 2)
+            allocate(random_below(i < 3000 ? 3 : SITES)); /* some sites begin late */
+        else if (dice < 97)
+            release(dice < 94 ? VT_LEFT_BY_FREE : VT_LEFT_BY_TEARDOWN);
+        else
+            refused_free();
+        if (i % 500 == 0)
+            check_sites();
+    }
+    check_sites();
+    check_scopes();
+    check_totals();
+    check_timelines();
+    check_histories();
+    free_sites();
+    close_writer();
+}
+
+static void test_random_sequences(void **state)
+{
+    (void)state;
+    run_random(0x9e3779b97f4a7c15ull);
+    run_random(42);
+}
+
+/* A peak that is reached, left and reached again at the same height is one peak, the first. */
+static void test_equal_level_is_no_new_peak(void **state)
+{
+    (void)state;
+    open_writer(64u << 20);
+    struct vt_site_key k = {VT_LEVEL_DRIVER, VT_KIND_DEVICE, 0, 1};
+    uint32_t a = vt_site_add(&k, 1, 0), b = vt_site_add(&k, 2, 0);
+    vt_book_alloc(a, 100, 90, now = 10);
+    vt_book_free(a, 100, 90, 10, now = 20, VT_LEFT_BY_FREE);
+    vt_book_alloc(b, 100, 100, now = 30);
+    const struct vt_site *sa = record(VT_SITES, a), *sb = record(VT_SITES, b);
+    const struct vt_scope *c = record(VT_SCOPES, sa->scope);
+    assert_int_equal(c->epoch, 1);
+    assert_int_equal(c->peak_ns, 10);
+    assert_int_equal(sa->peak_epoch, 1);
+    assert_int_equal(sa->at_peak_bytes, 100);
+    assert_int_equal(sb->peak_epoch, 1);
+    assert_int_equal(sb->at_peak_bytes, 0);
+    close_writer();
+}
+
+/* Devices beyond the table of known totals are found by searching. */
+static void test_many_devices(void **state)
+{
+    (void)state;
+    open_writer(64u << 20);
+    for (int16_t device = -1; device < 200; device++) {
+        uint32_t i = vt_total_index(VT_LEVEL_DRIVER, VT_KIND_DEVICE, device);
+        assert_int_equal(i, device + 1);
+        assert_int_equal(vt_total_index(VT_LEVEL_DRIVER, VT_KIND_DEVICE, device), i);
+        const struct vt_total *t = record(VT_TOTALS, i);
+        assert_int_equal(t->device, device);
+        assert_int_equal(((const struct vt_scope *)record(VT_SCOPES, t->scope))->device, device);
+    }
+    close_writer();
+}
+
+/* The event ring counts on when it wraps, and the newest event is where the format says. */
+static void test_events_wrap(void **state)
+{
+    (void)state;
+    open_writer(8u << 20);
+    uint64_t limit = vt_header()->section[VT_EVENTS].limit;
+    for (uint64_t i = 0; i < 3 * limit + 5; i++) {
+        struct vt_event e = {.time_ns = i, .address = i * 3, .type = VT_EVENT_ALLOC};
+        vt_book_event(&e);
+    }
+    assert_int_equal(vt_header()->section[VT_EVENTS].count, 3 * limit + 5);
+    assert_int_equal(vt_header()->last_ns, 3 * limit + 4);
+    for (uint64_t s = 2 * limit + 5; s < 3 * limit + 5; s++)
+        assert_int_equal(((const struct vt_event *)record(VT_EVENTS, s % limit))->address, s * 3);
+    close_writer();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_sequences),
+        cmocka_unit_test(test_equal_level_is_no_new_peak),
+        cmocka_unit_test(test_many_devices),
+        cmocka_unit_test(test_events_wrap),
+    };
+    if (!mkdtemp(directory))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}

@@ -1,0 +1,407 @@
+/*
+ * The writer: extents and strings, the ring, the bound of the file, and the image. What was written through the mapping
+ * is read back from the file itself, and by the reader from images.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "recording/reader.h"
+#include "recording/writer.h"
+
+#define MIB (1ull << 20)
+
+static char directory[] = "/tmp/vt-writer-XXXXXX";
+
+static struct vt_writer_options options(uint64_t limit)
+{
+    return (struct vt_writer_options){.directory = directory, .program = "unit", .host = "here", .pid = 77, .rank = -1, .start_unix_ns = 5000000, .limit_bytes = limit, .events = 4096};
+}
+
+static struct vt_writer open_writer(uint64_t limit)
+{
+    struct vt_writer w;
+    struct vt_writer_options o = options(limit);
+    errno = 1234;
+    assert_true(vt_writer_open(&w, &o));
+    assert_int_equal(errno, 1234);
+    assert_int_equal(w.state, VT_WRITER_FILE);
+    return w;
+}
+
+static void remove_writer(struct vt_writer *w)
+{
+    assert_int_equal(unlink(w->path), 0);
+    vt_writer_abandon(w);
+    assert_int_equal(w->state, VT_WRITER_CLOSED);
+}
+
+static struct vt_section_entry *section(const struct vt_writer *w, enum vt_section s)
+{
+    return &vt_writer_header(w)->section[s];
+}
+
+static void fill_slots(struct vt_writer *w, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t index;
+        struct vt_slot *s = vt_writer_append(w, VT_LIVE, &index);
+        assert_non_null(s);
+        assert_int_equal(index, i);
+        assert_int_equal(s->address, 0); /* zeroed */
+        s->address = 1000 + i;
+        s->kind = VT_KIND_DEVICE;
+        assert_int_equal(section(w, VT_LIVE)->count, i); /* not counted before it is whole */
+        vt_writer_publish(w, VT_LIVE);
+    }
+}
+
+static void test_name_and_header(void **state)
+{
+    struct stat st;
+    char expected[300];
+    (void)state;
+    struct vt_writer_options o = options(64 * MIB);
+    o.program = "../a b$(c)";
+    o.rank = 3;
+    struct vt_writer w;
+    assert_true(vt_writer_open(&w, &o));
+    snprintf(expected, sizeof expected, "%s/vramtrack._._a_b__c_.here.rank3.77.5.vtr", directory);
+    assert_string_equal(w.path, expected);
+    assert_int_equal(stat(w.path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    const struct vt_header *h = vt_writer_header(&w);
+    assert_memory_equal(h->magic, VT_MAGIC, 8);
+    assert_int_equal(h->section_count, VT_SECTION_COUNT);
+    assert_int_equal(h->pid, 77);
+    assert_int_equal(h->used_bytes, st.st_size);
+    assert_int_equal(h->flags, 0);
+    remove_writer(&w);
+}
+
+/* The second of a name gets the next millisecond, and the first stays as it is. */
+static void test_name_that_is_taken(void **state)
+{
+    (void)state;
+    struct vt_writer a = open_writer(8 * MIB), b = open_writer(8 * MIB);
+    assert_string_not_equal(a.path, b.path);
+    assert_non_null(strstr(a.path, ".77.5.vtr"));
+    assert_non_null(strstr(b.path, ".77.6.vtr"));
+    assert_int_not_equal(a.inode, b.inode);
+    remove_writer(&a);
+    remove_writer(&b);
+}
+
+static void test_records_reach_the_file(void **state)
+{
+    enum { COUNT = 10000 };
+    (void)state;
+    struct vt_writer w = open_writer(64 * MIB);
+    fill_slots(&w, 1);
+    struct vt_slot *first = vt_writer_at(&w, VT_LIVE, 0);
+    section(&w, VT_LIVE)->count = 0;
+    first->address = 0;
+    fill_slots(&w, COUNT);
+    assert_ptr_equal(first, vt_writer_at(&w, VT_LIVE, 0)); /* records never move */
+    int fd = open(w.path, O_RDONLY);
+    struct vt_header h;
+    assert_int_equal(pread(fd, &h, sizeof h, 0), sizeof h);
+    assert_int_equal(h.section[VT_LIVE].count, COUNT);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        struct vt_slot s;
+        assert_int_equal(pread(fd, &s, sizeof s, (off_t)vt_record_offset(&h.section[VT_LIVE], i)), sizeof s);
+        assert_int_equal(s.address, 1000 + i);
+    }
+    assert_int_equal(lseek(fd, 0, SEEK_END), h.used_bytes);
+    close(fd);
+    for (unsigned e = 0; e < VT_MAX_EXTENTS; e++) { /* doubling, page aligned, as many as needed */
+        assert_int_equal(h.section[VT_LIVE].extent[e] % VT_PAGE, 0);
+        assert_int_equal(h.section[VT_LIVE].extent[e] != 0, e < 4); /* 1024 * (2^4 - 1) = 15360 */
+    }
+    remove_writer(&w);
+}
+
+static void test_append_many(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(64 * MIB);
+    assert_int_equal(vt_writer_append_many(&w, VT_MOMENT_SITES, 5000), 0); /* over three extents */
+    for (uint64_t i = 0; i < 5000; i++)
+        *(struct vt_moment_site *)vt_writer_at(&w, VT_MOMENT_SITES, i) = (struct vt_moment_site){.site = (uint32_t)i, .live_bytes = i * 2};
+    vt_writer_publish_many(&w, VT_MOMENT_SITES, 5000);
+    assert_int_equal(vt_writer_append_many(&w, VT_MOMENT_SITES, 10), 5000);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(((struct vt_moment_site *)vt_writer_at(&w, VT_MOMENT_SITES, i))->live_bytes, i * 2);
+    uint64_t limit = section(&w, VT_MOMENT_SITES)->limit, lost = section(&w, VT_MOMENT_SITES)->lost;
+    assert_int_equal(vt_writer_append_many(&w, VT_MOMENT_SITES, limit), UINT64_MAX);
+    assert_int_equal(section(&w, VT_MOMENT_SITES)->lost, lost + limit);
+    assert_int_equal(section(&w, VT_MOMENT_SITES)->count, 5000);
+    remove_writer(&w);
+}
+
+static void test_section_that_is_full(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    struct vt_section_entry *s = section(&w, VT_SITES);
+    uint64_t index, limit = s->limit;
+    for (uint64_t i = 0; i < limit; i++) {
+        assert_non_null(vt_writer_append(&w, VT_SITES, &index));
+        vt_writer_publish(&w, VT_SITES);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_null(vt_writer_append(&w, VT_SITES, &index));
+    assert_int_equal(s->count, limit);
+    assert_int_equal(s->lost, 3);
+    remove_writer(&w);
+}
+
+/* Strings of many lengths: each is whole inside one extent, found by its id, and never overwritten by a later one. */
+static void test_strings(void **state)
+{
+    enum { COUNT = 3000 };
+    static uint32_t id[COUNT];
+    static char text[70000];
+    (void)state;
+    struct vt_writer w = open_writer(64 * MIB);
+    assert_int_equal(vt_writer_string(&w, NULL, 0), 0);
+    assert_int_equal(vt_writer_string(&w, "", 0), 0);
+    for (unsigned i = 0; i < COUNT; i++) {
+        size_t n = 1 + i * 7919 % 997;
+        memset(text, 'a' + (char)(i % 26), n);
+        id[i] = vt_writer_string(&w, text, n);
+        assert_int_not_equal(id[i], 0);
+        assert_int_equal(id[i] % 4, 0);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        const struct vt_string *s = vt_writer_at(&w, VT_STRINGS, id[i]);
+        size_t n = 1 + i * 7919 % 997;
+        assert_int_equal(s->length, n);
+        memset(text, 'a' + (char)(i % 26), n);
+        assert_memory_equal(s->text, text, n);
+        assert_int_equal(s->text[n], 0);
+        uint64_t last = id[i] + sizeof *s + n; /* the NUL lies in the same extent, at the same distance */
+        assert_ptr_equal(vt_writer_at(&w, VT_STRINGS, last), (const char *)s + sizeof *s + n);
+    }
+    memset(text, 'x', sizeof text);
+    uint32_t longest = vt_writer_string(&w, text, sizeof text); /* cut */
+    assert_int_not_equal(longest, 0);
+    assert_int_equal(((const struct vt_string *)vt_writer_at(&w, VT_STRINGS, longest))->length, 65535 - 8);
+    remove_writer(&w);
+}
+
+static void test_strings_that_find_no_room(void **state)
+{
+    static char text[60000];
+    unsigned kept = 0;
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    memset(text, 'y', sizeof text);
+    while (vt_writer_string(&w, text, sizeof text))
+        assert_true(++kept < 1000);
+    assert_true(kept >= 3);
+    assert_true(section(&w, VT_STRINGS)->lost > 0);
+    uint64_t count = section(&w, VT_STRINGS)->count;
+    assert_int_equal(vt_writer_string(&w, text, sizeof text), 0);
+    assert_int_equal(section(&w, VT_STRINGS)->count, count);
+    assert_true(count <= section(&w, VT_STRINGS)->limit);
+    remove_writer(&w);
+}
+
+static void test_ring_wraps(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(64 * MIB);
+    struct vt_section_entry *s = section(&w, VT_EVENTS);
+    uint64_t total = 2 * s->limit + 17;
+    assert_int_equal(s->limit, 4096);
+    for (uint64_t i = 0; i < total; i++) {
+        struct vt_event *e = vt_writer_next_event(&w);
+        assert_non_null(e);
+        *e = (struct vt_event){.time_ns = i, .type = VT_EVENT_ALLOC};
+        vt_writer_publish(&w, VT_EVENTS);
+    }
+    char error[200];
+    struct vt_reading *r = vt_reading_open(w.path, error, sizeof error);
+    assert_non_null(r);
+    assert_int_equal(s->count, total);
+    assert_null(vt_reading_event(r, total - s->limit - 1));
+    for (uint64_t i = total - s->limit; i < total; i++)
+        assert_int_equal(vt_reading_event(r, i)->time_ns, i);
+    assert_null(vt_reading_event(r, total));
+    vt_reading_close(r);
+    remove_writer(&w);
+}
+
+/* Beyond the bound records live on in memory; the file stays within it and says that it was reached. */
+static void test_bound_reached(void **state)
+{
+    enum { COUNT = 400000 };
+    struct stat st;
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    fill_slots(&w, COUNT);
+    assert_int_equal(w.state, VT_WRITER_FILE);
+    assert_int_equal(stat(w.path, &st), 0);
+    assert_true((uint64_t)st.st_size <= 8 * MIB);
+    assert_int_equal(vt_writer_header(&w)->used_bytes, st.st_size);
+    assert_true(vt_writer_header(&w)->flags & VT_FLAG_BOUND_REACHED);
+    assert_false(vt_writer_header(&w)->flags & VT_FLAG_NO_SPACE);
+    for (uint64_t i = 0; i < COUNT; i++)
+        assert_int_equal(((struct vt_slot *)vt_writer_at(&w, VT_LIVE, i))->address, 1000 + i);
+    /* A small extent still finds room in the file. */
+    uint64_t index;
+    assert_non_null(vt_writer_append(&w, VT_POOLS, &index));
+    assert_true(section(&w, VT_POOLS)->extent[0] < 8 * MIB);
+    char error[200];
+    struct vt_reading *r = vt_reading_open(w.path, error, sizeof error);
+    assert_non_null(r);
+    assert_true(vt_reading_incomplete(r, VT_LIVE));
+    uint64_t there = 0;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        const struct vt_slot *s = vt_reading_slot(r, i);
+        there += s != NULL;
+        if (s)
+            assert_int_equal(s->address, 1000 + i);
+    }
+    assert_true(there > 50000 && there < COUNT);
+    vt_reading_close(r);
+    remove_writer(&w);
+}
+
+/* The file is taken away: one state change, everything goes on in memory, nothing is written elsewhere. */
+static void test_file_taken_away(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    fill_slots(&w, 1000);
+    assert_int_equal(unlink(w.path), 0);
+    int fd = open(w.path, O_CREAT | O_EXCL | O_WRONLY, 0600); /* somebody else's now */
+    assert_true(fd >= 0);
+    section(&w, VT_LIVE)->count = 0;
+    memset(vt_writer_at(&w, VT_LIVE, 0), 0, 1000 * sizeof(struct vt_slot));
+    errno = 99;
+    fill_slots(&w, 5000);
+    assert_int_equal(errno, 99);
+    assert_int_equal(w.state, VT_WRITER_PARTIAL);
+    assert_int_equal(w.error, ESTALE);
+    assert_true(vt_writer_header(&w)->flags & VT_FLAG_NO_SPACE);
+    assert_int_equal(lseek(fd, 0, SEEK_END), 0);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(((struct vt_slot *)vt_writer_at(&w, VT_LIVE, i))->address, 1000 + i);
+    close(fd);
+    remove_writer(&w);
+}
+
+static void test_no_directory(void **state)
+{
+    (void)state;
+    struct vt_writer w;
+    struct vt_writer_options o = options(8 * MIB);
+    o.directory = "/nonexistent/directory";
+    assert_true(vt_writer_open(&w, &o));
+    assert_int_equal(w.state, VT_WRITER_MEMORY);
+    assert_int_equal(w.error, ENOENT);
+    assert_string_equal(w.path, "");
+    fill_slots(&w, 5000);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(((struct vt_slot *)vt_writer_at(&w, VT_LIVE, i))->address, 1000 + i);
+    vt_writer_abandon(&w);
+}
+
+/* The image holds everything but events, from the file and from memory alike. */
+static void check_image(struct vt_writer *w, uint64_t count)
+{
+    void *image = NULL;
+    uint32_t name = vt_writer_string(w, "hello", 5);
+    struct vt_event *e = vt_writer_next_event(w);
+    e->time_ns = 5;
+    vt_writer_publish(w, VT_EVENTS);
+    uint64_t bytes = vt_writer_image(w, &image);
+    assert_true(bytes > 0);
+    ((struct vt_slot *)vt_writer_at(w, VT_LIVE, 0))->address = 1; /* private: changes are not seen */
+    struct vt_reading *r = vt_reading_from_memory(image, bytes);
+    assert_non_null(r);
+    assert_int_equal(vt_reading_count(r, VT_LIVE), count);
+    for (uint64_t i = 0; i < count; i++)
+        assert_int_equal(vt_reading_slot(r, i)->address, 1000 + i);
+    assert_string_equal(vt_reading_chars(r, name), "hello");
+    assert_null(vt_reading_event(r, 0));
+    assert_int_equal(vt_reading_header(r)->pid, 77);
+    vt_reading_close(r);
+    vt_writer_free_image(image, bytes);
+}
+
+static void test_image(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(64 * MIB);
+    fill_slots(&w, 9000);
+    check_image(&w, 9000);
+    remove_writer(&w);
+}
+
+static void test_image_beyond_the_bound(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    fill_slots(&w, 300000);
+    check_image(&w, 300000);
+    remove_writer(&w);
+}
+
+/* What the child of a fork does: the parent's file is left alone. */
+static void test_abandon(void **state)
+{
+    struct stat before, after;
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    char path[VT_PATH_MAX];
+    memcpy(path, w.path, sizeof path);
+    fill_slots(&w, 10);
+    assert_int_equal(stat(path, &before), 0);
+    vt_writer_abandon(&w);
+    vt_writer_abandon(&w); /* twice does no harm */
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(before.st_size, after.st_size);
+    char error[200];
+    struct vt_reading *r = vt_reading_open(path, error, sizeof error);
+    assert_non_null(r);
+    assert_int_equal(vt_reading_count(r, VT_LIVE), 10);
+    vt_reading_close(r);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_name_and_header),
+        cmocka_unit_test(test_name_that_is_taken),
+        cmocka_unit_test(test_records_reach_the_file),
+        cmocka_unit_test(test_append_many),
+        cmocka_unit_test(test_section_that_is_full),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_strings_that_find_no_room),
+        cmocka_unit_test(test_ring_wraps),
+        cmocka_unit_test(test_bound_reached),
+        cmocka_unit_test(test_file_taken_away),
+        cmocka_unit_test(test_no_directory),
+        cmocka_unit_test(test_image),
+        cmocka_unit_test(test_image_beyond_the_bound),
+        cmocka_unit_test(test_abandon),
+    };
+    if (!mkdtemp(directory))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}
