@@ -15,7 +15,7 @@
  * Identity
  *   string id     offset of a struct vt_string in VT_STRINGS; 0 is "no string".
  *   other ids     the index in the section plus one where 0 must mean "none" (stacks); a plain index elsewhere, which
- *                 the field's comment says.
+ *                 the field's comment says. A frame's parent has a smaller id than the frame: walks end.
  * Times are nanoseconds of CLOCK_MONOTONIC since header.start_mono_ns. Sizes are bytes. All integers are little endian.
  *
  * A reader trusts nothing: every offset, count, id and string length is checked against the size of the file.
@@ -37,7 +37,7 @@
 #define VT_NONE UINT32_MAX              /* "no index" where an index field may be empty */
 
 enum vt_section {
-    VT_STRINGS,       /* bytes; see struct vt_string */
+    VT_STRINGS,       /* bytes (record_bytes 1, first a multiple of 4); see struct vt_string */
     VT_MODULES,       /* struct vt_module: loaded objects, one per load */
     VT_FRAMES,        /* struct vt_frame: the parent-linked stack tree */
     VT_SITES,         /* struct vt_site */
@@ -192,7 +192,8 @@ struct vt_site {
     uint64_t lifetime_ns;     /* sum over the freed ones */
     uint64_t first_ns, last_ns;
     uint64_t threads, streams; /* bit (index % 64) of each thread and stream that allocated here */
-    uint64_t history[VT_HISTORY]; /* live bytes at the end of each of history_count intervals of 1 << history_shift ns */
+    uint64_t history[VT_HISTORY]; /* live bytes at the end of each of history_count intervals of 1 << history_shift ns,
+                                     counted from time 0; the intervals behind them: unchanged since */
     uint8_t history_shift, history_count;
     uint8_t unused[6];
 };

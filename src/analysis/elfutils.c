@@ -19,12 +19,15 @@ static void own_folder(char *folder, size_t bytes)
 {
     Dl_info info;
     char *slash;
+    ssize_t length;
 
     folder[0] = '\0';
-    if (!dladdr((void *)vt_elfutils, &info) || !info.dli_fname || info.dli_fname[0] != '/' ||
-        strlen(info.dli_fname) >= bytes)
+    if (!dladdr((void *)vt_elfutils, &info) || !info.dli_fname)
         return;
-    strcpy(folder, info.dli_fname);
+    if (info.dli_fname[0] == '/' && strlen(info.dli_fname) < bytes)
+        strcpy(folder, info.dli_fname);
+    else if ((length = readlink("/proc/self/exe", folder, bytes - 1)) > 0) /* the command: the name is argv[0] */
+        folder[length] = '\0';
     if ((slash = strrchr(folder, '/')))
         slash[1] = '\0';
 }
@@ -93,7 +96,7 @@ static void load(void)
 
     own_folder(folder, sizeof folder);
     loaded = load_from(folder, "lib/", false) || load_from(folder, "vramtrack/", false) ||
-             load_from(folder, "../lib/vramtrack/lib/", false) || load_from("", "", true);
+             load_from(folder, "../lib/vramtrack/", false) || load_from("", "", true);
 }
 
 const struct vt_elfutils *vt_elfutils(void)

@@ -16,6 +16,7 @@ static struct pending {
     uint32_t failure; /* index */
     bool used;
     uint64_t bytes;
+    uint32_t frees; /* the thread's count then */
     struct vt_stack stack;
 } pending[PENDING_MAX];
 
@@ -187,21 +188,23 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
         return;
     at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
     vt_moment_name_oom(at(index)->moment, vt_header()->oom_count + 1); /* as it will be called if we are killed now */
-    pending[i] = (struct pending){.failure = index, .used = true, .bytes = f->bytes};
+    pending[i] = (struct pending){.failure = index, .used = true, .bytes = f->bytes, .frees = vt_tls.frees};
     pending[i].stack.count = t->stack.count;
     memcpy(pending[i].stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
     vt_tls.pending = i + 1;
 }
 
-/* The second rung of a ladder: the figures of the last refusal count, and so does what was held then. */
-static uint32_t settle_ladder(struct pending *p, const struct vt_failing *f, struct vt_taken_stack *t)
+/* The next rung of a ladder: the figures of the last refusal count, and so does what was held then. */
+static void climb(struct pending *p, const struct vt_failing *f, struct vt_taken_stack *t)
 {
     struct vt_failure *r = at(p->failure), last = describe(f, VT_FAILURE_PENDING, t);
     last.first_ns = r->first_ns;
     vt_moment_withdraw(r->moment);
     *r = last;
     r->moment = vt_moment_take(VT_MOMENT_OOM, p->failure);
-    return settle(p, VT_FAILURE_OOM);
+    vt_moment_name_oom(r->moment, vt_header()->oom_count + 1);
+    p->frees = vt_tls.frees;
+    memcpy(p->stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
 }
 
 uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
@@ -217,8 +220,11 @@ uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
     if (p) {
         bool same_place = nearly_same(&p->stack, &t->stack);
         bool identical = same_place && !memcmp(p->stack.ip, t->stack.ip, p->stack.count * sizeof p->stack.ip[0]);
-        if (same_place && !identical && f->bytes == p->bytes)
-            return settle_ladder(p, f, t);
+        if (same_place && f->bytes == p->bytes && (!identical || p->frees != vt_tls.frees)) {
+            climb(p, f, t);
+            vt_tls.pending = (uint32_t)(p - pending) + 1;
+            return VT_NONE;
+        }
         report = settle(p, same_place && f->bytes < p->bytes ? VT_FAILURE_RETRY : VT_FAILURE_OOM);
         if (at(report)->kind != VT_FAILURE_OOM)
             report = VT_NONE;

@@ -3,12 +3,13 @@
  *
  * A refused allocation is not yet an out-of-memory: allocators probe, free their caches and try again. So the first
  * refusal of a thread is pending until the thread's next allocation says what it was:
- *   success, at least as large, or from the same place          -> retry
- *   success elsewhere, smaller                                  -> out of memory: the program went on without it
- *   refusal of the same size from nearly the same stack         -> the second rung of a retry ladder: out of memory, once
- *   refusal of less from nearly the same stack                  -> probing downwards: retry; the new one is pending
- *   any other refusal                                           -> out of memory; the new one is pending
- *   end of the process                                          -> out of memory
+ *   success, at least as large, or from the same place    -> retry
+ *   success elsewhere, smaller                            -> out of memory: the program went on without it
+ *   refusal of the same size, from nearly the same stack  -> the next rung of a retry ladder: one failure, still pending
+ *   the same from exactly the same stack                  -> a rung too if the thread freed something in between
+ *   refusal of less from nearly the same stack            -> probing downwards: retry; the new one is pending
+ *   any other refusal                                     -> out of memory; the new one is pending
+ *   end of the process                                    -> out of memory
  * "Nearly the same stack": equal but for one frame, which is how two calls in one function of an allocator look.
  */
 #ifndef VT_PRELOAD_FAILURE_H

@@ -23,7 +23,8 @@ struct site_entry {
     uint32_t index;
 };
 static struct site_entry *sites;
-static uint32_t overflow_site[VT_LEVEL_COUNT][VT_KIND_COUNT]; /* index + 1: where allocations go when no site can be added */
+static uint32_t overflow_of[VT_LEVEL_COUNT][VT_KIND_COUNT][DEVICES + 1]; /* index + 1: where allocations go when no site can be added */
+#define OVERFLOW_RESERVE 512 /* sites kept back for them */
 
 static void *record(enum vt_section section, uint64_t i)
 {
@@ -125,24 +126,31 @@ static struct vt_site *new_site(const struct vt_site_key *key, uint32_t stack, u
     return s;
 }
 
-/* The last resort: totals stay exact although no new site can be told apart. The first site of the kind is shared. */
-static uint32_t shared_site(const struct vt_site_key *key)
+/* No room to tell sites apart any more: one site without a stack per (level, kind, device) takes what comes, so that the
+ * totals stay exact. */
+static uint32_t overflow_site(const struct vt_site_key *key)
 {
-    uint64_t count = vt_header()->section[VT_SITES].count;
-    uint32_t *known = &overflow_site[key->level][key->kind];
-    for (uint64_t i = 0; !*known && i < count; i++) {
-        struct vt_site *s = record(VT_SITES, i);
-        if (s->level == key->level && s->kind == key->kind && s->device == key->device)
-            *known = (uint32_t)i + 1;
-    }
+    unsigned cell = (unsigned)(key->device + 1);
+    uint32_t *known = &overflow_of[key->level][key->kind][cell <= DEVICES ? cell : DEVICES];
+    uint64_t index;
+    if (!*known && new_site(key, 0, &index))
+        *known = (uint32_t)index + 1;
+    vt_header()->section[VT_SITES].lost++;
+    vt_header()->flags |= VT_FLAG_BOUND_REACHED;
     return *known ? *known - 1 : VT_NONE;
+}
+
+static bool sites_full(void)
+{
+    const struct vt_section_entry *s = &vt_header()->section[VT_SITES];
+    return s->count + OVERFLOW_RESERVE >= s->limit;
 }
 
 uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack)
 {
     uint64_t index;
-    if (!new_site(key, stack, &index))
-        return shared_site(key);
+    if (sites_full() || !new_site(key, stack, &index))
+        return overflow_site(key);
     struct site_entry *e = vt_arena_take(sizeof *e);
     if (e) {
         e->hash = site_hash(key, stack_hash);
@@ -301,6 +309,6 @@ void vt_book_event(const struct vt_event *event)
 void vt_ledger_forget(void)
 {
     memset(total_of, 0, sizeof total_of);
-    memset(overflow_site, 0, sizeof overflow_site);
+    memset(overflow_of, 0, sizeof overflow_of);
     sites = NULL;
 }

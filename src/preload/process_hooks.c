@@ -19,6 +19,7 @@
 
 #include "preload/call.h"
 #include "preload/failure.h"
+#include "preload/handler.h"
 #include "preload/report.h"
 
 static int done;
@@ -64,6 +65,8 @@ static void record_end(int code)
     h->end = VT_END_EXIT;
     vt_state.ending = vt_state.ended = true;
     vt_state_unlock();
+    if (vt_in_signal_handler()) /* _exit is what a handler may call; a report is not */
+        return;
     if (failure != VT_NONE)
         vt_report_oom(failure);
     vt_report_end();
@@ -123,6 +126,7 @@ void vt_process_hooks(void)
     int saved = errno;
     pin_driver();
     vt_stack_prepare();
+    dlerror(); /* what could not be opened is not the program's business */
     on_exit(on_exit_handler, NULL);
     at_quick_exit(on_quick_exit);
     errno = saved;
@@ -174,7 +178,7 @@ VT_EXPORT __attribute__((noreturn)) void abort(void)
         failure = vt_failure_resolve_all();
         vt_state_unlock();
     }
-    if (failure != VT_NONE)
+    if (failure != VT_NONE && !vt_in_signal_handler())
         vt_report_oom(failure);
     if (real_abort)
         real_abort();

@@ -212,6 +212,8 @@ void *vt_real(enum vt_entry_id e)
     void *next = vt_real_dlsym(RTLD_NEXT, entries[e].name);
     if (next)
         bind_object_of(next);
+    else
+        dlerror(); /* a CUDA call leaves no error of a look-up behind */
     p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
     if (!p && next) {
         add_route(next, e);
@@ -226,31 +228,43 @@ void *vt_driver(enum vt_entry_id e)
     return __atomic_load_n(&entries[e].driver, __ATOMIC_ACQUIRE);
 }
 
-/* Per (caller's object, entry): its own runtime. Slots are claimed once and never change. */
+/* Per (place of call, entry): the caller's own runtime. Slots are claimed once; what stands in them was true for the
+ * libraries that were loaded then, whose generation is part of the key. */
+#define RUNTIMES 4096u
 static struct {
-    uintptr_t key;
+    uint64_t key;
     void *function;
-} runtimes[512];
+} runtimes[RUNTIMES];
 
-static void *cached_runtime(uintptr_t key)
+static uint64_t runtime_key(enum vt_entry_id e, const void *caller)
 {
-    for (unsigned i = (unsigned)(key * 0x9e3779b97f4a7c15ull >> 55), n = 0; n < 512; i++, n++) {
-        uintptr_t k = __atomic_load_n(&runtimes[i % 512].key, __ATOMIC_ACQUIRE);
+    return vt_stack_salt() << 56 | (uint64_t)(uintptr_t)caller << 8 | (unsigned)(e - VT_E_driver_end);
+}
+
+static unsigned runtime_slot(uint64_t key)
+{
+    return (unsigned)((key >> 1) * 0x9e3779b97f4a7c15ull >> 52);
+}
+
+static void *cached_runtime(uint64_t key)
+{
+    for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
+        uint64_t k = __atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE);
         if (k == key)
-            return runtimes[i % 512].function;
+            return runtimes[i % RUNTIMES].function;
         if (!k)
             return NULL;
     }
     return NULL;
 }
 
-static void cache_runtime(uintptr_t key, void *function)
+static void cache_runtime(uint64_t key, void *function)
 {
-    for (unsigned i = (unsigned)(key * 0x9e3779b97f4a7c15ull >> 55), n = 0; n < 512; i++, n++) {
-        uintptr_t empty = 0;
-        if (__atomic_compare_exchange_n(&runtimes[i % 512].key, &empty, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            runtimes[i % 512].function = function;
-            __atomic_store_n(&runtimes[i % 512].key, key, __ATOMIC_RELEASE);
+    for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
+        uint64_t empty = 0;
+        if (__atomic_compare_exchange_n(&runtimes[i % RUNTIMES].key, &empty, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            runtimes[i % RUNTIMES].function = function;
+            __atomic_store_n(&runtimes[i % RUNTIMES].key, key, __ATOMIC_RELEASE);
             return;
         }
     }
@@ -271,18 +285,18 @@ static void *runtime_in_scope(enum vt_entry_id e, const struct vt_object *caller
 
 void *vt_real_runtime(enum vt_entry_id e, void *caller)
 {
-    struct vt_object o = {0};
-    bool known = vt_object_at(caller, &o);
-    uintptr_t key = o.start | e;
-    void *p = known ? cached_runtime(key) : NULL;
+    struct vt_object o;
+    uint64_t key = runtime_key(e, caller);
+    void *p = cached_runtime(key);
     if (p)
         return p;
-    p = known ? runtime_in_scope(e, &o) : NULL;
+    p = vt_object_at(caller, &o) ? runtime_in_scope(e, &o) : NULL;
     if (!p)
         p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
     if (!p)
         p = vt_real_dlsym(RTLD_NEXT, entries[e].name);
-    if (p && known)
+    dlerror(); /* as in vt_real */
+    if (p)
         cache_runtime(key, p);
     return p;
 }

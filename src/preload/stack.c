@@ -71,6 +71,9 @@ static void *open_beside(const char *name)
 
 static bool use_libunwind(void)
 {
+#ifdef __SANITIZE_THREAD__ /* its thread destructor runs behind TSan's, and takes an intercepted lock there */
+    return false;
+#endif
     void *h = open_beside("libunwind.so.8");
     backtrace_fn *f = h ? (backtrace_fn *)vt_real_dlsym(h, "unw_backtrace") : NULL;
     if (!f)
@@ -128,7 +131,9 @@ void vt_stack_take(struct vt_stack *s)
         vt_stack_prepare();
     backtrace_fn *f = __atomic_load_n(&take, __ATOMIC_ACQUIRE);
     if (f && vt_options()->stacks != VT_STACKS_OFF) {
+        vt_tls.unwinding = 1;
         int n = f(raw, depth + 8), i = 0;
+        vt_tls.unwinding = 0;
         while (i < n && ours(raw[i]))
             i++;
         while (n > i && !raw[n - 1])
@@ -181,7 +186,7 @@ void vt_stack_check_objects(void)
     unsigned long long now = 0;
     dl_iterate_phdr(read_counts, &now);
     if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) != now)
-        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED); /* odd: the low bits change too */
 }
 
 VT_EXPORT int dlclose(void *handle)

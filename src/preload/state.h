@@ -20,7 +20,7 @@
  * in the static TLS block. */
 struct vt_tls {
     uint8_t busy;             /* inside our own code */
-    uint8_t unused;
+    uint8_t unwinding;        /* inside the unwinder, which a signal handler must not enter a second time */
     uint16_t entry;           /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
     uint16_t runtime;         /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
     uint16_t driver_events;   /* recorded inside that runtime call */
@@ -32,6 +32,7 @@ struct vt_tls {
     uint16_t unused2;
     uint32_t context_generation;
     uint32_t pending;         /* index + 1 of this thread's unresolved out-of-memory */
+    uint32_t frees;           /* that gave something back; wraps */
     uint64_t stream;          /* the stream last used, and what is known of it */
     uint16_t stream_number;
     int16_t stream_device;

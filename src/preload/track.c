@@ -256,6 +256,7 @@ void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
     if (!f->recorded)
         return;
     vt_tls.driver_events++;
+    vt_tls.frees += code == 0;
     if (code == 0 || (code == CUDA_ERROR_DEINITIALIZED && vt_state.ending))
         return;
     int saved = errno;

@@ -2,6 +2,7 @@
  * The short report: what a user sees on the terminal when a process ran out of GPU memory or ended. At most 25 lines:
  * what failed, who holds the memory, where the recording is, and what to type next.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/format.h"
@@ -34,37 +35,85 @@ static bool is_holder(const struct vt_site_row *site, bool tensors)
     return !tensors || site->owner != VT_OWNER_FRAMEWORK;
 }
 
+/* What one line of the list adds up: sites of one kind whose user frame is the same line of code. */
+struct holder {
+    uint64_t bytes, count;
+    const struct vt_site *site;
+    struct vt_trace trace; /* of the first of them */
+};
+
+#define HOLDERS_MERGED 128 /* sites looked at one by one; they come largest first, so what is left is small */
+
+static bool same_place(const struct vt_display_frame *a, const struct vt_display_frame *b)
+{
+    char left[512], right[512];
+
+    return a && b && !strcmp(vt_format_place(left, sizeof left, a), vt_format_place(right, sizeof right, b));
+}
+
+static void add_holder(struct holder *holders, unsigned *count, const struct vt_analysis *a,
+                       const struct vt_site_row *site)
+{
+    struct holder new = {site->live_bytes, site->live_count, site->record, {0}};
+    unsigned i;
+
+    vt_view_trace(a, &new.trace, site->record->stack, site->record->python_stack);
+    for (i = 0; i < *count; i++)
+        if (holders[i].site->kind == site->record->kind && holders[i].site->level == site->record->level &&
+            same_place(vt_trace_user(&holders[i].trace), vt_trace_user(&new.trace))) {
+            holders[i].bytes += new.bytes;
+            holders[i].count += new.count;
+            vt_trace_free(&new.trace);
+            return;
+        }
+    holders[(*count)++] = new;
+}
+
+static int more_bytes_first(const void *left, const void *right)
+{
+    const struct holder *a = left, *b = right;
+
+    return a->bytes < b->bytes ? 1 : a->bytes > b->bytes ? -1 : 0;
+}
+
 static void write_holders(struct vt_out *out, const struct vt_analysis *a, unsigned top)
 {
     const struct vt_model *m = &a->model;
     bool tensors = live_of_process(m, VT_LEVEL_TENSOR) > 0;
-    unsigned most = top && top < HOLDERS_MAX ? top : top ? HOLDERS_MAX : HOLDERS, shown = 0;
+    unsigned most = top && top < HOLDERS_MAX ? top : top ? HOLDERS_MAX : HOLDERS, count = 0, looked = 0;
+    struct holder *holders = calloc(HOLDERS_MERGED, sizeof *holders);
     uint64_t left_bytes = 0;
     uint32_t i, left = 0;
     char bytes[VT_FORMAT_BYTES];
 
-    for (i = 0; i < m->site_count; i++) {
-        const struct vt_site_row *site = &m->sites[i];
-        struct vt_trace trace;
-
-        if (!is_holder(site, tensors))
+    for (i = 0; holders && i < m->site_count; i++) {
+        if (!is_holder(&m->sites[i], tensors))
             continue;
-        if (shown == most) {
+        if (looked++ < HOLDERS_MERGED)
+            add_holder(holders, &count, a, &m->sites[i]);
+        else {
             left++;
-            left_bytes += site->live_bytes;
-            continue;
+            left_bytes += m->sites[i].live_bytes;
         }
-        shown++;
-        vt_view_trace(a, &trace, site->record->stack, site->record->python_stack);
-        vt_out_format(out, "  %12s in %-6llu ", vt_format_bytes(bytes, site->live_bytes),
-                      (unsigned long long)site->live_count);
-        vt_view_place(out, vt_trace_user(&trace));
-        vt_out_format(out, " [%s%s]\n", vt_kind_name(site->record->kind),
-                      site->record->level == VT_LEVEL_TENSOR ? " tensor" : "");
-        vt_trace_free(&trace);
+    }
+    if (count)
+        qsort(holders, count, sizeof *holders, more_bytes_first);
+    for (i = 0; i < count; i++) {
+        if (i < most) {
+            vt_out_format(out, "  %12s in %-6llu ", vt_format_bytes(bytes, holders[i].bytes),
+                          (unsigned long long)holders[i].count);
+            vt_view_place(out, vt_trace_user(&holders[i].trace));
+            vt_out_format(out, " [%s%s]\n", vt_kind_name(holders[i].site->kind),
+                          holders[i].site->level == VT_LEVEL_TENSOR ? " tensor" : "");
+        } else {
+            left++;
+            left_bytes += holders[i].bytes;
+        }
+        vt_trace_free(&holders[i].trace);
     }
     if (left)
         vt_out_format(out, "  %12s in %u more places\n", vt_format_bytes(bytes, left_bytes), left);
+    free(holders);
 }
 
 /* The families worth a line on the terminal. */

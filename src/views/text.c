@@ -269,8 +269,9 @@ static void write_site(struct vt_out *out, const struct vt_analysis *a, const st
     vt_view_name(out, vt_reading_chars(a->model.reading, s->api), 64);
     vt_out_format(out, "; at the peak %s, own peak %s; %llu allocated, %llu freed, %d thread%s",
                   vt_format_bytes(peak, site->at_peak_bytes), vt_format_bytes(own, s->peak_bytes),
-                  (unsigned long long)s->alloc_calls, (unsigned long long)(s->free_calls + s->retired), threads,
-                  threads == 1 ? "" : "s");
+                  (unsigned long long)s->alloc_calls, (unsigned long long)s->free_calls, threads, threads == 1 ? "" : "s");
+    if (s->retired)
+        vt_out_format(out, ", %llu ended with their context or graph", (unsigned long long)s->retired);
     if (site->verdict)
         vt_out_format(out, " [%s]", site->verdict);
     vt_out_text(out, "\n");

@@ -106,6 +106,33 @@ static int ladder3_fails(void)
     return 3;
 }
 
+/* Asks again and again from one line; frees one of what it holds between two tries, if there is any left. */
+NOINLINE static int try_again(size_t n, int tries, CUdeviceptr *held, int held_count)
+{
+    CUdeviceptr p = 0;
+    int r = 1;
+    for (int i = 0; i < tries && r; i++) {
+        r = SAY(cuMemAlloc_v2(&p, n));
+        if (r && i < held_count)
+            must(cuMemFree_v2(held[i]));
+    }
+    return r;
+}
+
+static int loop_recovers(void)
+{
+    CUdeviceptr held[3] = {hold_memory(100 * MIB), hold_memory(100 * MIB), hold_memory(100 * MIB)};
+    return try_again(700 * MIB, 5, held, 3);
+}
+
+static int loop_fails(void)
+{
+    CUdeviceptr held[2] = {hold_memory(100 * MIB), hold_memory(100 * MIB)};
+    hold_memory(300 * MIB);
+    try_again(600 * MIB, 3, held, 2);
+    return 3;
+}
+
 /* The most that can be had, found by halving. */
 static int probe(void)
 {
@@ -252,7 +279,7 @@ static const struct {
     int (*run)(void);
 } scenario[] = {
 #define S(name) {#name, name}
-    S(ladder2_recovers), S(ladder3_recovers), S(ladder2_fails), S(ladder3_fails), S(probe), S(single), S(smaller_elsewhere),
+    S(ladder2_recovers), S(ladder3_recovers), S(ladder2_fails), S(ladder3_fails), S(loop_recovers), S(loop_fails), S(probe), S(single), S(smaller_elsewhere),
     S(larger_elsewhere), S(two), S(threads), S(abort_after), S(kill_after), S(exit_now_after), S(other_code), S(expandable), S(flood), S(flood_of_sizes),
 };
 

@@ -17,36 +17,36 @@
 #define NOINLINE __attribute__((noinline, used))
 
 /* errno and dlerror are the program's own: whatever a call returns, they are what they were. */
-#define CODE(call)                                                                                                     \
-    ({                                                                                                                 \
-        errno = 4711;                                                                                                  \
-        int code_ = (int)(call);                                                                                       \
-        if (errno != 4711) {                                                                                           \
-            fprintf(stderr, "line %d: %s changes errno to %d\n", __LINE__, #call, errno);                              \
-            _exit(90);                                                                                                 \
-        }                                                                                                              \
-        const char *error_ = dlerror();                                                                                \
-        if (error_) {                                                                                                  \
-            fprintf(stderr, "line %d: %s leaves \"%s\" to dlerror\n", __LINE__, #call, error_);                       \
-            _exit(93);                                                                                                 \
-        }                                                                                                              \
-        code_;                                                                                                         \
+#define CODE(call)                                                                              \
+    ({                                                                                          \
+        errno = 4711;                                                                           \
+        int code_ = (int)(call);                                                                \
+        if (errno != 4711) {                                                                    \
+            fprintf(stderr, "line %d: %s changes errno to %d\n", __LINE__, #call, errno);       \
+            _exit(90);                                                                          \
+        }                                                                                       \
+        const char *error_ = dlerror();                                                         \
+        if (error_) {                                                                           \
+            fprintf(stderr, "line %d: %s leaves \"%s\" to dlerror\n", __LINE__, #call, error_); \
+            _exit(93);                                                                          \
+        }                                                                                       \
+        code_;                                                                                  \
     })
-#define IS(code, call)                                                                                                 \
-    do {                                                                                                               \
-        int got_ = CODE(call);                                                                                         \
-        if (got_ != (int)(code)) {                                                                                     \
-            fprintf(stderr, "line %d: %s returns %d\n", __LINE__, #call, got_);                                        \
-            _exit(91);                                                                                                 \
-        }                                                                                                              \
+#define IS(code, call)                                                          \
+    do {                                                                        \
+        int got_ = CODE(call);                                                  \
+        if (got_ != (int)(code)) {                                              \
+            fprintf(stderr, "line %d: %s returns %d\n", __LINE__, #call, got_); \
+            _exit(91);                                                          \
+        }                                                                       \
     } while (0)
 #define OK(call) IS(0, call)
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition);                                            \
-            _exit(92);                                                                                                 \
-        }                                                                                                              \
+#define MUST(condition)                                                     \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
+            _exit(92);                                                      \
+        }                                                                   \
     } while (0)
 
 /* "libcuda.so.1:cuMemAlloc_v2": where an address lies. */

@@ -35,7 +35,8 @@ NOINLINE static void second_free(CUdeviceptr p)
 
 static CUmemGenericAllocationHandle physical(size_t n, int d)
 {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d}};
     CUmemGenericAllocationHandle h;
     OK(cuMemCreate(&h, n, &prop, 0));
     return h;
@@ -61,7 +62,7 @@ static void misuse(void)
     first_free(p);
     second_free(p); /* double */
     p = grab(4 * MIB);
-    IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(p + 65536)); /* interior */
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(p + 65536));  /* interior */
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost((void *)p)); /* wrong call */
     OK(cuMemHostAlloc(&host, 3 * MIB, 0));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2((CUdeviceptr)host)); /* wrong call */
@@ -89,7 +90,8 @@ static void refused_allocs(void)
 {
     CUdeviceptr p = 0;
     CUmemGenericAllocationHandle h;
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUarray array;
     CUDA_ARRAY_DESCRIPTOR d = {.Width = 512, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
     size_t pitch = 77;
@@ -174,7 +176,7 @@ static void vmm(void)
     OK(cuMemMap(p + 8 * MIB, 6 * MIB, 0, h, 0));
     OK(cuMemRelease(h));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(p + 8 * MIB, 2 * MIB)); /* a part of a mapping: refused */
-    h = physical(8 * MIB, 0); /* mapped in two pieces, one unmap over both */
+    h = physical(8 * MIB, 0);                                       /* mapped in two pieces, one unmap over both */
     OK(cuMemMap(p + 16 * MIB, 4 * MIB, 0, h, 0));
     OK(cuMemMap(p + 20 * MIB, 4 * MIB, 4 * MIB, h, 0));
     OK(cuMemRelease(h));
@@ -186,7 +188,7 @@ static void vmm(void)
     OK(cuMemUnmap(p + 16 * MIB, 10 * MIB));
     OK(cuMemRelease(again));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemRelease(again)); /* once too often */
-    h = physical(12 * MIB, 0); /* two objects, three mappings, one unmap */
+    h = physical(12 * MIB, 0);                         /* two objects, three mappings, one unmap */
     again = physical(2 * MIB, 0);
     OK(cuMemMap(p, 6 * MIB, 0, h, 0));
     OK(cuMemMap(p + 6 * MIB, 2 * MIB, 0, again, 0));
@@ -247,11 +249,26 @@ static void end_context(int how)
     second_free(p); /* too late: went with the context */
 }
 
-static void ctx_destroy(void) { end_context(0); }
-static void primary_reset(void) { end_context(1); }
-static void primary_reset_v2(void) { end_context(2); }
-static void primary_release(void) { end_context(3); }
-static void primary_release_v2(void) { end_context(4); }
+static void ctx_destroy(void)
+{
+    end_context(0);
+}
+static void primary_reset(void)
+{
+    end_context(1);
+}
+static void primary_reset_v2(void)
+{
+    end_context(2);
+}
+static void primary_release(void)
+{
+    end_context(3);
+}
+static void primary_release_v2(void)
+{
+    end_context(4);
+}
 
 /* 10: one reference of two is given up: nothing ends. A destroy that is refused ends nothing either. */
 static void contexts_that_stay(void)
@@ -273,7 +290,9 @@ static void contexts_that_stay(void)
 /* 11: memory of graphs */
 static CUgraph graph_of(size_t n, CUdeviceptr *p)
 {
-    CUDA_MEM_ALLOC_NODE_PARAMS a = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}}, .bytesize = n};
+    CUDA_MEM_ALLOC_NODE_PARAMS a = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                    .bytesize = n};
     CUgraphNode node;
     CUgraph g;
     OK(cuGraphCreate(&g, 0));
@@ -354,9 +373,25 @@ static const struct {
     const char *name;
     void (*play)(void);
 } scenes[] = {
-#define S(name) {#name, name}
-    S(misuse), S(refused_free), S(refused_allocs), S(out_of_memory), S(devices), S(vmm_scene), S(ctx_destroy), S(primary_reset),
-    S(primary_reset_v2), S(primary_release), S(primary_release_v2), S(contexts_that_stay), S(graphs), S(two_threads), S(plain),
+#define S(name)     \
+    {               \
+#name, name \
+    }
+    S(misuse),
+    S(refused_free),
+    S(refused_allocs),
+    S(out_of_memory),
+    S(devices),
+    S(vmm_scene),
+    S(ctx_destroy),
+    S(primary_reset),
+    S(primary_reset_v2),
+    S(primary_release),
+    S(primary_release_v2),
+    S(contexts_that_stay),
+    S(graphs),
+    S(two_threads),
+    S(plain),
 };
 
 int main(int argc, char **argv)

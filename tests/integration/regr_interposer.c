@@ -60,7 +60,8 @@ static struct {
 
 cudaError_t cudaMalloc(void **p, size_t n)
 {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle h;
     other_runtime_allocs++;
     for (int i = 0; i < 16; i++) {

@@ -4,7 +4,9 @@
  */
 #include "regr.h"
 
-static const char *const names[] = {"cudaMalloc", "cudaFree", "cuInit", "cuMemAlloc_v2", "cuGetProcAddress_v2", "cudnnCreate", "cuNoSuchThing", "malloc", "nothing_of_that_name", "_exit"};
+static const char *const names[] = {"cudaMalloc",           "cudaFree",    "cuInit",        "cuMemAlloc_v2",
+                                    "cuGetProcAddress_v2",  "cudnnCreate", "cuNoSuchThing", "malloc",
+                                    "nothing_of_that_name", "_exit"};
 
 static void say(const char *how, const char *name, void *found)
 {

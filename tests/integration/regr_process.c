@@ -45,7 +45,11 @@ int main(int argc, char **argv)
     pthread_t t;
     pid_t pid;
 #define IF(name) if (!strcmp(scene, name))
-    IF("second") { grab(4 * MIB); return 4; }
+    IF("second")
+    {
+        grab(4 * MIB);
+        return 4;
+    }
     IF("no_cuda") return 5;
     grab(1 * MIB);
     IF("return") return 6;
@@ -56,25 +60,45 @@ int main(int argc, char **argv)
     IF("abort") abort();
     IF("sigterm") raise(SIGTERM);
     IF("sigkill") raise(SIGKILL);
-    IF("exit_from_thread") { pthread_create(&t, NULL, exit_from_thread, NULL); pthread_join(t, NULL); }
-    IF("pthread_exit") { pthread_create(&t, NULL, returns, NULL); pthread_exit(NULL); }
-    IF("exec") { execv(argv[0], self); _exit(99); }
-    IF("exec_fails") { MUST(execv("/no/such/file", self) == -1 && errno == ENOENT); grab(2 * MIB); return 11; }
-    IF("fork") { /* the child has no CUDA */
+    IF("exit_from_thread")
+    {
+        pthread_create(&t, NULL, exit_from_thread, NULL);
+        pthread_join(t, NULL);
+    }
+    IF("pthread_exit")
+    {
+        pthread_create(&t, NULL, returns, NULL);
+        pthread_exit(NULL);
+    }
+    IF("exec")
+    {
+        execv(argv[0], self);
+        _exit(99);
+    }
+    IF("exec_fails")
+    {
+        MUST(execv("/no/such/file", self) == -1 && errno == ENOENT);
+        grab(2 * MIB);
+        return 11;
+    }
+    IF("fork")
+    { /* the child has no CUDA */
         if (!(pid = fork()))
             _exit(3);
         MUST(status_of(pid) == 3 << 8);
         grab(2 * MIB);
         return 13;
     }
-    IF("fork_exit") { /* the child runs the handlers that it inherited */
+    IF("fork_exit")
+    { /* the child runs the handlers that it inherited */
         if (!(pid = fork()))
             exit(3);
         MUST(status_of(pid) == 3 << 8);
         grab(2 * MIB);
         return 14;
     }
-    IF("fork_cuda") {
+    IF("fork_cuda")
+    {
         if (!(pid = fork())) {
             grab(2 * MIB);
             exit(3);
@@ -82,7 +106,8 @@ int main(int argc, char **argv)
         MUST(status_of(pid) == 3 << 8);
         return 15;
     }
-    IF("fork_cuda_killed") {
+    IF("fork_cuda_killed")
+    {
         if (!(pid = fork())) {
             grab(2 * MIB);
             raise(SIGKILL);
@@ -90,7 +115,8 @@ int main(int argc, char **argv)
         MUST(status_of(pid) == SIGKILL);
         return 16;
     }
-    IF("fork_exec") {
+    IF("fork_exec")
+    {
         if (!(pid = fork())) {
             execv(argv[0], self);
             _exit(99);
@@ -98,19 +124,22 @@ int main(int argc, char **argv)
         MUST(status_of(pid) == 4 << 8);
         return 17;
     }
-    IF("spawn") {
+    IF("spawn")
+    {
         MUST(!posix_spawn(&pid, argv[0], NULL, NULL, self, environ));
         MUST(status_of(pid) == 4 << 8);
         return 18;
     }
-    IF("vfork") {
+    IF("vfork")
+    {
         if (!(pid = vfork()))
             _exit(3);
         MUST(status_of(pid) == 3 << 8);
         grab(2 * MIB);
         return 19;
     }
-    IF("vfork_exec_fails") {
+    IF("vfork_exec_fails")
+    {
         if (!(pid = vfork())) {
             execv("/no/such/file", self);
             _exit(3);
@@ -119,7 +148,8 @@ int main(int argc, char **argv)
         grab(2 * MIB);
         return 20;
     }
-    IF("daemon") { /* the first process goes, the second goes on; its end is announced on file descriptor 3 */
+    IF("daemon")
+    { /* the first process goes, the second goes on; its end is announced on file descriptor 3 */
         if ((pid = fork()))
             _exit(21);
         setsid();

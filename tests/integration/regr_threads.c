@@ -6,8 +6,12 @@
 
 static int with_cuda;
 #ifdef NO_CUDA /* not linked to libcuda either */
-static void start(void) {}
-static void grab(void) {}
+static void start(void)
+{
+}
+static void grab(void)
+{
+}
 #else
 static CUcontext context;
 

@@ -27,17 +27,52 @@ int main(void)
         const char *name;
         int version, flags;
     } asked[] = {
-        {"", 0, 0}, {"cuInit", 2000, 0}, {"cuMemAlloc", 2000, 0}, {"cuMemAlloc", 3010, 0}, {"cuMemAlloc", 3020, 0},
-        {"cuMemAlloc", 13000, 0}, {"cuMemAlloc", 1000, 0}, {"cuMemFree", 3010, 0}, {"cuMemFree", 3020, 0}, {"cuMemAllocPitch", 3010, 0},
-        {"cuMemAllocHost", 3010, 0}, {"cuMemAllocHost", 3020, 0}, {"cuMemHostRegister", 4000, 0}, {"cuMemHostRegister", 6050, 0},
-        {"cuArrayCreate", 3010, 0}, {"cuArrayCreate", 3020, 0}, {"cuIpcOpenMemHandle", 4010, 0}, {"cuIpcOpenMemHandle", 11000, 0},
-        {"cuMemAllocAsync", 11010, 0}, {"cuMemAllocAsync", 11020, 0}, {"cuMemAllocAsync", 11020, 1}, {"cuMemAllocAsync", 11020, 2},
-        {"cuMemFreeAsync", 11020, 2}, {"cuMemAllocFromPoolAsync", 11020, 2}, {"cuMemCreate", 10020, 2}, {"cuMemCreate", 10020, 0},
-        {"cuCtxCreate", 2000, 0}, {"cuCtxCreate", 3020, 0}, {"cuCtxCreate", 11040, 0}, {"cuCtxCreate", 12050, 0}, {"cuCtxCreate", 13000, 0},
-        {"cuGraphAddNode", 12020, 0}, {"cuGraphAddNode", 12030, 0}, {"cuGraphInstantiate", 10000, 0}, {"cuGraphInstantiate", 11000, 0},
-        {"cuDevicePrimaryCtxRelease", 7000, 0}, {"cuDevicePrimaryCtxRelease", 11000, 0}, {"cuCtxGetDevice", 2000, 0},
-        {"cuCtxGetDevice", 13000, 0}, {"cuGetProcAddress", 11030, 0}, {"cuGetProcAddress", 12000, 0}, {"cuGetExportTable", 3000, 0},
-        {"cuMemGetInfo", 3020, 0}, {"cuMemAlloc", 99999, 0}, {"cuMemAlloc_v2", 13000, 0}, {"cuNoSuchThing", 13000, 0},
+        {"", 0, 0},
+        {"cuInit", 2000, 0},
+        {"cuMemAlloc", 2000, 0},
+        {"cuMemAlloc", 3010, 0},
+        {"cuMemAlloc", 3020, 0},
+        {"cuMemAlloc", 13000, 0},
+        {"cuMemAlloc", 1000, 0},
+        {"cuMemFree", 3010, 0},
+        {"cuMemFree", 3020, 0},
+        {"cuMemAllocPitch", 3010, 0},
+        {"cuMemAllocHost", 3010, 0},
+        {"cuMemAllocHost", 3020, 0},
+        {"cuMemHostRegister", 4000, 0},
+        {"cuMemHostRegister", 6050, 0},
+        {"cuArrayCreate", 3010, 0},
+        {"cuArrayCreate", 3020, 0},
+        {"cuIpcOpenMemHandle", 4010, 0},
+        {"cuIpcOpenMemHandle", 11000, 0},
+        {"cuMemAllocAsync", 11010, 0},
+        {"cuMemAllocAsync", 11020, 0},
+        {"cuMemAllocAsync", 11020, 1},
+        {"cuMemAllocAsync", 11020, 2},
+        {"cuMemFreeAsync", 11020, 2},
+        {"cuMemAllocFromPoolAsync", 11020, 2},
+        {"cuMemCreate", 10020, 2},
+        {"cuMemCreate", 10020, 0},
+        {"cuCtxCreate", 2000, 0},
+        {"cuCtxCreate", 3020, 0},
+        {"cuCtxCreate", 11040, 0},
+        {"cuCtxCreate", 12050, 0},
+        {"cuCtxCreate", 13000, 0},
+        {"cuGraphAddNode", 12020, 0},
+        {"cuGraphAddNode", 12030, 0},
+        {"cuGraphInstantiate", 10000, 0},
+        {"cuGraphInstantiate", 11000, 0},
+        {"cuDevicePrimaryCtxRelease", 7000, 0},
+        {"cuDevicePrimaryCtxRelease", 11000, 0},
+        {"cuCtxGetDevice", 2000, 0},
+        {"cuCtxGetDevice", 13000, 0},
+        {"cuGetProcAddress", 11030, 0},
+        {"cuGetProcAddress", 12000, 0},
+        {"cuGetExportTable", 3000, 0},
+        {"cuMemGetInfo", 3020, 0},
+        {"cuMemAlloc", 99999, 0},
+        {"cuMemAlloc_v2", 13000, 0},
+        {"cuNoSuchThing", 13000, 0},
     };
     void *h = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     MUST(h);
@@ -70,10 +105,14 @@ int main(void)
     MUST(d == 1);
     IS(CUDA_ERROR_INVALID_DEVICE, CALL(cuCtxCreate_v4, ask("cuCtxCreate", 12050, 0))(&c, &params, 0, 7));
     OK(CALL(cuMemAlloc_v2, ask("cuMemAlloc", 3020, 0))(&p, 5 * MIB));
-    IS(CUDA_ERROR_OUT_OF_MEMORY, CALL(cuMemAlloc, ask("cuMemAlloc", 3010, 0))(&narrow, 4096)); /* does not fit 32 bits */
+    IS(CUDA_ERROR_OUT_OF_MEMORY,
+       CALL(cuMemAlloc, ask("cuMemAlloc", 3010, 0))(&narrow, 4096)); /* does not fit 32 bits */
     IS(CUDA_ERROR_INVALID_VALUE, CALL(cuMemFree, ask("cuMemFree", 3010, 0))(12345));
     OK(CALL(cuGraphCreate, ask("cuGraphCreate", 10000, 0))(&g, 0));
-    CUgraphNodeParams a = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, .alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}}, .bytesize = 6 * MIB}};
+    CUgraphNodeParams a = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                           .alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}},
+                                     .bytesize = 6 * MIB}};
     OK(CALL(cuGraphAddNode, ask("cuGraphAddNode", 12020, 0))(&node, g, NULL, 0, &a));
     a.alloc.bytesize = 7 * MIB;
     OK(CALL(cuGraphAddNode_v2, ask("cuGraphAddNode", 12030, 0))(&node, g, NULL, NULL, 0, &a));

@@ -24,10 +24,12 @@
 #include "sim_table.h"
 
 /* What the scenes need besides the table's entry points, found by the same route. */
-#define DRIVER_HELPERS(X)                                                                                              \
-    X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuGraphCreate) X(cuGraphLaunch)    \
-    X(cuGraphAddMemFreeNode) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute) X(cuMemPoolExportToShareableHandle)        \
-    X(cuMemPoolExportPointer) X(cuMemExportToShareableHandle) X(cuIpcGetMemHandle) X(cuDevicePrimaryCtxGetState)
+#define DRIVER_HELPERS(X)                                                                                           \
+    X(cuCtxSetCurrent)                                                                                              \
+    X(cuCtxGetCurrent) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuGraphCreate) X(cuGraphLaunch)                    \
+        X(cuGraphAddMemFreeNode) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute) X(cuMemPoolExportToShareableHandle) \
+            X(cuMemPoolExportPointer) X(cuMemExportToShareableHandle) X(cuIpcGetMemHandle)                          \
+                X(cuDevicePrimaryCtxGetState)
 #define RUNTIME_HELPERS(X) X(cudaSetDevice) X(cudaMemPoolCreate) X(cudaGetLastError)
 
 struct calls {
@@ -99,12 +101,14 @@ static void *control(const char *name)
     return f;
 }
 #define SIM_CALLS(name) ((unsigned long long (*)(const char *))control("sim_calls"))(name)
-#define SIM_FAIL_NEXT(name, code) ((int (*)(const char *, unsigned long long, int))control("sim_fail_next"))(name, 0, code)
+#define SIM_FAIL_NEXT(name, code) \
+    ((int (*)(const char *, unsigned long long, int))control("sim_fail_next"))(name, 0, code)
 
 static void *by_handle(const char *name)
 {
     int runtime = !strncmp(name, "cuda", 4);
-    return dlsym(open_once(runtime ? &runtime_handle : &driver_handle, runtime ? "libcudart.so.13" : "libcuda.so.1"), name);
+    return dlsym(open_once(runtime ? &runtime_handle : &driver_handle, runtime ? "libcudart.so.13" : "libcuda.so.1"),
+                 name);
 }
 
 static void *by_default(const char *name)
@@ -120,19 +124,21 @@ static void *by_next(const char *name)
 static void *by_link(const char *name)
 {
 #ifdef LINKED
-#define X(n)                                                                                                           \
-    if (!strcmp(name, #n))                                                                                             \
+#define X(n)               \
+    if (!strcmp(name, #n)) \
         return (void *)n;
-    VT_DRIVER_TABLE(X) DRIVER_HELPERS(X) VT_RUNTIME_TABLE(X) RUNTIME_HELPERS(X)
+    VT_DRIVER_TABLE(X)
+    DRIVER_HELPERS(X) VT_RUNTIME_TABLE(X) RUNTIME_HELPERS(X)
 #undef X
 #elif defined STATIC
-#define X(n)                                                                                                           \
-    if (!strcmp(name, #n))                                                                                             \
+#define X(n)               \
+    if (!strcmp(name, #n)) \
         return (void *)n;
-    VT_RUNTIME_TABLE(X) RUNTIME_HELPERS(X)
+    VT_RUNTIME_TABLE(X)
+    RUNTIME_HELPERS(X)
 #undef X
 #endif
-    fail("%s can't be linked in this build", name);
+        fail("%s can't be linked in this build", name);
 }
 
 static const struct version *version_of(const char *name)
@@ -158,7 +164,8 @@ static cuuint64_t flags_for(const struct version *v, int unusual)
         return CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (!unusual)
         return 0;
-    return has_per_thread_twin(v->base) ? CU_GET_PROC_ADDRESS_LEGACY_STREAM : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    return has_per_thread_twin(v->base) ? CU_GET_PROC_ADDRESS_LEGACY_STREAM
+                                        : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 }
 
 static __typeof__(&cuGetProcAddress) lookup1;
@@ -292,8 +299,9 @@ static void print_addresses(int runtime)
         if (!dladdr(p, &in))
             fail("%s lies in no object", names[n].name);
         const char *slash = strrchr(in.dli_fname, '/');
-        printf("{\"entry\":\"%s\",\"object\":\"%s\",\"symbol\":\"%s\",\"offset\":%zu}\n", names[n].name, slash ? slash + 1 : in.dli_fname,
-               in.dli_sname ? in.dli_sname : "", (size_t)((char *)p - (char *)in.dli_fbase));
+        printf("{\"entry\":\"%s\",\"object\":\"%s\",\"symbol\":\"%s\",\"offset\":%zu}\n", names[n].name,
+               slash ? slash + 1 : in.dli_fname, in.dli_sname ? in.dli_sname : "",
+               (size_t)((char *)p - (char *)in.dli_fbase));
     }
 }
 
@@ -320,7 +328,8 @@ static struct line *line_of(const char *function, const char *kind, int device, 
     return l;
 }
 
-static void took(const char *function, const char *kind, int device, const char *api, unsigned long long bytes, unsigned long long requested)
+static void took(const char *function, const char *kind, int device, const char *api, unsigned long long bytes,
+                 unsigned long long requested)
 {
     struct line *l = line_of(function, kind, device, api);
     l->total += bytes;
@@ -331,7 +340,8 @@ static void took(const char *function, const char *kind, int device, const char 
 }
 
 /* Ended without a free call. */
-static void gone(const char *function, const char *kind, int device, const char *api, unsigned long long bytes, unsigned long long requested)
+static void gone(const char *function, const char *kind, int device, const char *api, unsigned long long bytes,
+                 unsigned long long requested)
 {
     struct line *l = line_of(function, kind, device, api);
     l->live -= bytes;
@@ -339,45 +349,52 @@ static void gone(const char *function, const char *kind, int device, const char 
     l->alive--;
 }
 
-static void gave(const char *function, const char *kind, int device, const char *api, unsigned long long bytes, unsigned long long requested)
+static void gave(const char *function, const char *kind, int device, const char *api, unsigned long long bytes,
+                 unsigned long long requested)
 {
     gone(function, kind, device, api, bytes, requested);
     line_of(function, kind, device, api)->frees++;
 }
 
-static void refused(const char *function, const char *kind, int device, const char *api, unsigned long long bytes, int code)
+static void refused(const char *function, const char *kind, int device, const char *api, unsigned long long bytes,
+                    int code)
 {
-    printf("{\"refused\":\"%s\",\"function\":\"%s\",\"kind\":\"%s\",\"device\":%d,\"bytes\":%llu,\"code\":%d}\n", api, function, kind, device, bytes, code);
+    printf("{\"refused\":\"%s\",\"function\":\"%s\",\"kind\":\"%s\",\"device\":%d,\"bytes\":%llu,\"code\":%d}\n", api,
+           function, kind, device, bytes, code);
 }
 
 static void print_books(void)
 {
     for (struct line *l = lines; l < lines + line_count; l++)
-        printf("{\"function\":\"%s\",\"kind\":\"%s\",\"device\":%d,\"api\":\"%s\",\"total_bytes\":%llu,\"live_bytes\":%llu,"
+        printf("{\"function\":\"%s\",\"kind\":\"%s\",\"device\":%d,\"api\":\"%s\",\"total_bytes\":%llu,\"live_bytes\":%"
+               "llu,"
                "\"requested_bytes\":%llu,\"alloc_calls\":%u,\"free_calls\":%u,\"live_count\":%u}\n",
-               l->function, l->kind, l->device, l->api, l->total, l->live, l->live_requested, l->allocs, l->frees, l->alive);
+               l->function, l->kind, l->device, l->api, l->total, l->live, l->live_requested, l->allocs, l->frees,
+               l->alive);
 }
 
 /* A call that must succeed and leave errno and dlerror alone. */
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        errno = 4711;                                                                                                  \
-        int code_ = (int)(call);                                                                                       \
-        if (code_)                                                                                                     \
-            fail("%s:%d: %s returns %d", __func__, __LINE__, #call, code_);                                            \
-        if (errno != 4711)                                                                                             \
-            fail("%s:%d: %s changes errno to %d", __func__, __LINE__, #call, errno);                                   \
-        const char *error_ = dlerror();                                                                                \
-        if (error_)                                                                                                    \
-            fail("%s:%d: %s leaves \"%s\" to dlerror", __func__, __LINE__, #call, error_);                             \
+#define OK(call)                                                                           \
+    do {                                                                                   \
+        errno = 4711;                                                                      \
+        int code_ = (int)(call);                                                           \
+        if (code_)                                                                         \
+            fail("%s:%d: %s returns %d", __func__, __LINE__, #call, code_);                \
+        if (errno != 4711)                                                                 \
+            fail("%s:%d: %s changes errno to %d", __func__, __LINE__, #call, errno);       \
+        const char *error_ = dlerror();                                                    \
+        if (error_)                                                                        \
+            fail("%s:%d: %s leaves \"%s\" to dlerror", __func__, __LINE__, #call, error_); \
     } while (0)
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition))                                                                                              \
-            fail("%s:%d: not so: %s", __func__, __LINE__, #condition);                                                 \
+#define MUST(condition)                                                \
+    do {                                                               \
+        if (!(condition))                                              \
+            fail("%s:%d: not so: %s", __func__, __LINE__, #condition); \
     } while (0)
 
 #include "route_driver.h"
+#include "route_scenes.h"
+
 #include "route_runtime.h"
 
 static int list(void)

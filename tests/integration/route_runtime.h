@@ -7,14 +7,38 @@
 static cudaMemPool_t runtime_pools[2];
 static int runtime_device;
 
-RTAKER(cudaMalloc) { return via.cudaMalloc((void **)p, n); }
-RTAKER(cudaMallocManaged) { return via.cudaMallocManaged((void **)p, n, cudaMemAttachGlobal); }
-RTAKER(cudaMallocHost) { return via.cudaMallocHost((void **)p, n); }
-RTAKER(cudaHostAlloc) { return via.cudaHostAlloc((void **)p, n, cudaHostAllocPortable); }
-RTAKER(cudaMallocAsync) { return via.cudaMallocAsync((void **)p, n, NULL); }
-RTAKER(cudaMallocAsync_ptsz) { return via.cudaMallocAsync_ptsz((void **)p, n, NULL); }
-RTAKER(cudaMallocFromPoolAsync) { return via.cudaMallocFromPoolAsync((void **)p, n, runtime_pools[runtime_device], NULL); }
-RTAKER(cudaMallocFromPoolAsync_ptsz) { return via.cudaMallocFromPoolAsync_ptsz((void **)p, n, runtime_pools[runtime_device], NULL); }
+RTAKER(cudaMalloc)
+{
+    return via.cudaMalloc((void **)p, n);
+}
+RTAKER(cudaMallocManaged)
+{
+    return via.cudaMallocManaged((void **)p, n, cudaMemAttachGlobal);
+}
+RTAKER(cudaMallocHost)
+{
+    return via.cudaMallocHost((void **)p, n);
+}
+RTAKER(cudaHostAlloc)
+{
+    return via.cudaHostAlloc((void **)p, n, cudaHostAllocPortable);
+}
+RTAKER(cudaMallocAsync)
+{
+    return via.cudaMallocAsync((void **)p, n, NULL);
+}
+RTAKER(cudaMallocAsync_ptsz)
+{
+    return via.cudaMallocAsync_ptsz((void **)p, n, NULL);
+}
+RTAKER(cudaMallocFromPoolAsync)
+{
+    return via.cudaMallocFromPoolAsync((void **)p, n, runtime_pools[runtime_device], NULL);
+}
+RTAKER(cudaMallocFromPoolAsync_ptsz)
+{
+    return via.cudaMallocFromPoolAsync_ptsz((void **)p, n, runtime_pools[runtime_device], NULL);
+}
 
 RTAKER(cudaHostRegister)
 {
@@ -40,11 +64,25 @@ RTAKER(cudaMalloc3D)
 
 static const struct cudaChannelFormatDesc one_float = {32, 0, 0, 0, cudaChannelFormatKindFloat};
 
-RTAKER(cudaMallocArray) { return via.cudaMallocArray((cudaArray_t *)p, &one_float, n / 8, 2, 0); }
-RTAKER(cudaMalloc3DArray) { return via.cudaMalloc3DArray((cudaArray_t *)p, &one_float, (struct cudaExtent){n / 16, 2, 2}, 0); }
-RTAKER(cudaMallocMipmappedArray) { return via.cudaMallocMipmappedArray((cudaMipmappedArray_t *)p, &one_float, (struct cudaExtent){n / 8, 2, 0}, 2, 0); }
+RTAKER(cudaMallocArray)
+{
+    return via.cudaMallocArray((cudaArray_t *)p, &one_float, n / 8, 2, 0);
+}
+RTAKER(cudaMalloc3DArray)
+{
+    return via.cudaMalloc3DArray((cudaArray_t *)p, &one_float, (struct cudaExtent){n / 16, 2, 2}, 0);
+}
+RTAKER(cudaMallocMipmappedArray)
+{
+    return via.cudaMallocMipmappedArray((cudaMipmappedArray_t *)p, &one_float, (struct cudaExtent){n / 8, 2, 0}, 2, 0);
+}
 
-#define RGIVER(entry, ...) SCENE void give_##entry(item p, size_t n, int d) { (void)n, (void)d; OK(via.entry(__VA_ARGS__)); }
+#define RGIVER(entry, ...)                           \
+    SCENE void give_##entry(item p, size_t n, int d) \
+    {                                                \
+        (void)n, (void)d;                            \
+        OK(via.entry(__VA_ARGS__));                  \
+    }
 RGIVER(cudaFree, (void *)p)
 RGIVER(cudaFreeHost, (void *)p)
 RGIVER(cudaHostUnregister, (void *)p)
@@ -57,7 +95,10 @@ static const struct runtime_act {
     struct act act;
     const char *driver; /* the driver's function that it ends in */
 } runtime_acts[] = {
-#define R(entry, giver, driver, kind, where, ...) {A(entry, giver, kind, where, PAGE, 1, ##__VA_ARGS__), #driver}
+#define R(entry, giver, driver, kind, where, ...)                     \
+    {                                                                 \
+        A(entry, giver, kind, where, PAGE, 1, ##__VA_ARGS__), #driver \
+    }
     R(cudaMalloc, cudaFree, cuMemAlloc_v2, "device", OF_DEVICE),
     R(cudaMallocPitch, cudaFree, cuMemAllocPitch_v2, "device", OF_DEVICE, .unasked = 400),
     R(cudaMalloc3D, cudaFree, cuMemAllocPitch_v2, "device", OF_DEVICE, .unasked = 400),
@@ -67,7 +108,8 @@ static const struct runtime_act {
     R(cudaHostRegister, cudaHostUnregister, cuMemHostRegister_v2, "registered", OF_HOST),
     R(cudaMallocArray, cudaFreeArray, cuArrayCreate_v2, "array", OF_DEVICE),
     R(cudaMalloc3DArray, cudaFreeArray, cuArray3DCreate_v2, "array", OF_DEVICE),
-    R(cudaMallocMipmappedArray, cudaFreeMipmappedArray, cuMipmappedArrayCreate, "array", OF_DEVICE, .bytes = FIVE_EIGHTHS_MORE),
+    R(cudaMallocMipmappedArray, cudaFreeMipmappedArray, cuMipmappedArrayCreate, "array", OF_DEVICE,
+      .bytes = FIVE_EIGHTHS_MORE),
     R(cudaMallocAsync, cudaFreeAsync, cuMemAllocAsync, "async", OF_DEVICE),
     R(cudaMallocAsync_ptsz, cudaFreeAsync_ptsz, cuMemAllocAsync_ptsz, "async", OF_DEVICE),
     R(cudaMallocFromPoolAsync, cudaFreeAsync, cuMemAllocFromPoolAsync, "async", OF_DEVICE),
@@ -104,14 +146,16 @@ static item runtime_take(const struct runtime_act *a, size_t n)
     int r = a->act.take(&p, n);
     if (r || !p || (errno != 4711 && a->act.take != call_cudaHostRegister))
         fail("%s returns %d, pointer %llx, errno %d", a->act.entry, r, p, errno);
-    took(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : runtime_device, runtime_api(a), bytes_of(&a->act, n), requested_of(&a->act, n));
+    took(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : runtime_device, runtime_api(a),
+         bytes_of(&a->act, n), requested_of(&a->act, n));
     return p;
 }
 
 static void runtime_give(const struct runtime_act *a, item p, size_t n, int d)
 {
     a->act.give(p, n, d);
-    gave(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : d, runtime_api(a), bytes_of(&a->act, n), requested_of(&a->act, n));
+    gave(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : d, runtime_api(a), bytes_of(&a->act, n),
+         requested_of(&a->act, n));
 }
 
 static void runtime_play(const struct runtime_act *a, size_t n)
@@ -125,7 +169,8 @@ static void runtime_play(const struct runtime_act *a, size_t n)
     runtime_give(a, first, n, 0);
     MUST(!SIM_FAIL_NEXT(a->driver, cudaErrorNotPermitted));
     MUST(a->act.take(&none, n) == cudaErrorNotPermitted && via.cudaGetLastError() == cudaErrorNotPermitted);
-    refused(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : 1, runtime_api(a), requested_of(&a->act, n), cudaErrorNotPermitted);
+    refused(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : 1, runtime_api(a), requested_of(&a->act, n),
+            cudaErrorNotPermitted);
     runtime_on(0);
     runtime_give(a, other, n, 1);
 }
@@ -144,7 +189,8 @@ SCENE void call_cudaDeviceReset(size_t n)
 static void run_runtime(void)
 {
     for (int d = 0; d < 2; d++) {
-        struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice, .id = d}};
+        struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
+                                         .location = {.type = cudaMemLocationTypeDevice, .id = d}};
         runtime_on(d);
         OK(via.cudaMemPoolCreate(&runtime_pools[d], &props));
     }

@@ -127,6 +127,15 @@ class Disk(vt.Case):
                 for path in found:
                     self.assertLessEqual(os.path.getsize(path), limit)
 
+    def test_file_size_limit_and_the_text_report(self):
+        """The full text of many sites is longer than a file may be."""
+        limit = 12288
+        done = subprocess.run(self.program("sites=500", "oom", "end=3"), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
+                              text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual((done.returncode, done.stdout), (3, "2\n"), done.stderr)
+        for name in os.listdir(self.dir):
+            self.assertLessEqual(os.path.getsize(os.path.join(self.dir, name)), limit)
+
     def start_known(self, *steps):
         """A process whose pid is known before its recording is made: it waits, as a shell, to be told to go on."""
         env = self.environment(VRAMTRACK_REPORT="oom")

@@ -101,6 +101,20 @@ class Oom(vt.Case):
                 self.assertEqual(self.live_at("oom-1"), 300 * MIB)
                 self.assert_told("climb", 600, 500, "300.00 MiB in 1      hold_memory (")
 
+    def test_loop_that_frees_and_recovers_is_a_retry(self):
+        self.scenario("loop_recovers", 0)
+        self.assertEqual({f[0] for f in self.failures()}, {"retry"})
+        self.assertEqual(self.ooms(), [])
+        self.assertNotIn("out of memory", self.said)
+
+    def test_loop_that_frees_and_fails_is_one_oom(self):
+        """The figures are those of the last refusal, when all that could be freed was."""
+        self.scenario("loop_fails", 3)
+        self.assertEqual([f[0] for f in self.failures()], ["oom"])
+        self.assertEqual(self.ooms(), ["oom-1"])
+        self.assertEqual(self.live_at("oom-1"), 300 * MIB)
+        self.assert_told("try_again", 600, 500, "300.00 MiB in 1      hold_memory (")
+
     def test_probing_downwards_is_silent(self):
         self.scenario("probe", 0)
         self.assert_retry([("retry", 1, 4096), ("retry", 1, 2048), ("retry", 1, 1024), ("retry", 1, 512)])

@@ -1,9 +1,9 @@
 """Every entry point of src/preload/cuda/table.h, found by every route that programs use, gives a right report.
 
-The list of entry points is read from the table. route_calls.c calls each one (its scenes are in route_driver.h and
-route_runtime.h), keeps books of its own and prints them; here they are compared with the recorder's report, line by line:
-bytes, kind, device, api, count, the calling function, and that the totals hold nothing else. A new entry point in the
-table fails test_every_entry_point_has_a_scene until it is given a line there.
+The list of entry points is read from the table. route_calls.c calls each one (what it does is in route_driver.h,
+route_scenes.h and route_runtime.h), keeps books of its own and prints them; here they are compared with the recorder's
+report, line by line: bytes, kind, device, api, count, the calling function, and that the totals hold nothing else. A new
+entry point in the table fails test_every_entry_point_has_a_scene until it is given a line there.
 """
 import hashlib
 import json
@@ -14,7 +14,8 @@ import subprocess
 import vt
 
 TABLE = os.path.join(vt.ROOT, "src", "preload", "cuda", "table.h")
-SOURCES = [TABLE, os.path.join(vt.ROOT, "tests", "sim", "sim_table.h")] + [os.path.join(vt.HERE, n) for n in ("route_driver.h", "route_runtime.h")]
+SOURCES = [TABLE, os.path.join(vt.ROOT, "tests", "sim", "sim_table.h")]
+SOURCES += [os.path.join(vt.HERE, n) for n in ("route_driver.h", "route_scenes.h", "route_runtime.h")]
 
 
 def table(name):
@@ -59,7 +60,8 @@ RUNTIME_ROUTES = {
     "runtime_static_of_cuda_11": ("static", "linked", {"SIM_CUDART_GPA": "v1"}),
     "runtime_static_of_an_old_driver": ("static", "linked", {"SIM_CUDART_GPA": "none"}),
 }
-ZERO = dict.fromkeys(("live_bytes", "live_count", "requested_bytes", "alloc_calls", "free_calls", "failed_allocs", "failed_frees"), 0)
+COUNTED = ("live_bytes", "live_count", "requested_bytes", "alloc_calls", "free_calls")
+ZERO = dict.fromkeys(COUNTED + ("failed_allocs", "failed_frees"), 0)
 
 
 class Routes(vt.Case):
@@ -67,7 +69,8 @@ class Routes(vt.Case):
     def setUpClass(cls):
         env = dict(os.environ, LD_LIBRARY_PATH=vt.SIM)
         env.pop("LD_PRELOAD", None)
-        cls.exporter = subprocess.Popen([program("opened"), "export"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cls.exporter = subprocess.Popen([program("opened"), "export"], env=env, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
         cls.ipc = cls.exporter.stdout.readline().strip()
 
     @classmethod
@@ -91,9 +94,10 @@ class Routes(vt.Case):
         unexplained = list(report["sites"])
         for line in books:
             with self.subTest(function=line["function"], api=line["api"], device=line["device"]):
-                sites = [s for s in self.sites_in(report, line["function"]) if all(s[k] == line[k] for k in ("kind", "device", "api"))]
-                figures = {k: sum(s[k] for s in sites) for k in ("total_bytes", "live_bytes", "alloc_calls", "free_calls", "live_count")}
-                self.assertEqual(figures, {k: line[k] for k in figures})
+                sites = [s for s in self.sites_in(report, line["function"])
+                         if all(s[k] == line[k] for k in ("kind", "device", "api"))]
+                for k in ("total_bytes", "live_bytes", "alloc_calls", "free_calls", "live_count"):
+                    self.assertEqual(sum(s[k] for s in sites), line[k], k)
                 for s in sites:
                     self.assertEqual(s["level"], "driver")
                     if direct:
@@ -107,7 +111,7 @@ class Routes(vt.Case):
         expected = {}
         for line in books:
             row = expected.setdefault((line["kind"], line["device"]), dict(ZERO))
-            for key in ("live_bytes", "live_count", "requested_bytes", "alloc_calls", "free_calls"):
+            for key in COUNTED:
                 row[key] += line[key]
         for line in refused:
             expected.setdefault((line["kind"], line["device"]), dict(ZERO))["failed_allocs"] += 1
@@ -119,14 +123,15 @@ class Routes(vt.Case):
         found = sorted((f["api"], f["kind"], f["code"], f["count"], f["requested_bytes"]) for f in report["failures"])
         self.assertEqual(found, sorted((l["refused"], "failed_alloc", l["code"], 1, l["bytes"]) for l in refused))
         for line in refused:
-            failure, = [f for f in report["failures"] if f["api"] == line["refused"] and f["requested_bytes"] == line["bytes"]]
+            failure, = [f for f in report["failures"]
+                        if (f["api"], f["requested_bytes"]) == (line["refused"], line["bytes"])]
             self.assertIn(line["function"], [f["function"] for f in failure["frames"]])
 
     def test_every_entry_point_has_a_scene(self):
-        covered = set(subprocess.run([program("opened"), "list"], env=self.environment(False), stdout=subprocess.PIPE, text=True).stdout.split())
+        covered = set(self.run_program([program("opened"), "list"], preload=False).stdout.split())
         self.assertGreater(len(covered), 60)
-        self.assertEqual([n for n in DRIVER + RUNTIME if n not in covered], [], "give these a line in acts[] or scenes[] of "
-                         "tests/integration/route_driver.h, or in runtime_acts[] of route_runtime.h")
+        self.assertEqual([n for n in DRIVER + RUNTIME if n not in covered], [], "give these a line in acts[] of "
+                         "tests/integration/route_driver.h, scenes[] of route_scenes.h or runtime_acts[] of route_runtime.h")
 
     def addresses(self, build, route, what, **options):
         return {l["entry"]: (l["object"], l["symbol"], l["offset"]) for l in self.play(build, route, what, **options)}
@@ -142,7 +147,8 @@ class Routes(vt.Case):
 
     def test_off_substitutes_nothing(self):
         """Switched off, look-ups give what they give without the library, and all scenes run without a trace."""
-        for name in ("dlsym_handle", "getprocaddress_v1_from_itself", "getprocaddress_v2_from_itself", "getprocaddress_v2_other_flags"):
+        for name in ("dlsym_handle", "getprocaddress_v1_from_itself", "getprocaddress_v2_from_itself",
+                     "getprocaddress_v2_other_flags"):
             build, route, _ = DRIVER_ROUTES[name]
             with self.subTest(route=name):
                 off = self.addresses(build, route, "addresses", VRAMTRACK_OFF=1)
@@ -150,9 +156,10 @@ class Routes(vt.Case):
                 self.assertEqual({e: off[e][:2] for e in off}, {e: ("libcuda.so.1", e) for e in DRIVER})
         off = self.addresses("opened", "handle", "runtime-addresses", VRAMTRACK_OFF=1)
         self.assertEqual(off, self.addresses("opened", "handle", "runtime-addresses", preload=False))
-        for build, route, what in (("linked", "linked", []), ("opened", "lookup2_self", []), ("linked", "linked", ["runtime"]), ("static", "linked", ["runtime"])):
-            with self.subTest(build=build, route=route, what=what):
-                self.assertEqual(self.play(build, route, *what, VRAMTRACK_OFF=1), self.play(build, route, *what, preload=False))
+        for build, *what in (("linked", "linked"), ("opened", "lookup2_self"), ("linked", "linked", "runtime"),
+                             ("static", "linked", "runtime")):
+            with self.subTest(build=build, what=what):
+                self.assertEqual(self.play(build, *what, VRAMTRACK_OFF=1), self.play(build, *what, preload=False))
         self.assertEqual(os.listdir(self.dir), [])
 
 

@@ -40,6 +40,8 @@ static bool runtime_leave(const struct runtime_call *c, cudaError_t r)
     if (!real)                                                                                                         \
     return VT_RUNTIME_NOT_LOADED
 
+static int net_used; /* something was recorded here: frees have to look */
+
 /* The safety net's record. `p` NULL: a request for nothing. */
 static void unseen(const struct runtime_call *c, enum vt_kind kind, enum vt_space space, const void *p, uint64_t bytes, uint64_t requested)
 {
@@ -47,15 +49,17 @@ static void unseen(const struct runtime_call *c, enum vt_kind kind, enum vt_spac
     bool host = vt_class_of(kind) == VT_CLASS_HOST;
     struct vt_alloc a = {.kind = kind, .space = space, .device = host ? -1 : w.device, .owner = kind == VT_KIND_ASYNC ? 0 : w.context, .bytes = bytes, .requested = requested, .flags = VT_SLOT_RUNTIME};
     a.key = a.address = (uint64_t)(uintptr_t)p;
-    if (p)
-        vt_record_alloc(&c->call, &a);
+    if (!p)
+        return;
+    __atomic_store_n(&net_used, 1, __ATOMIC_RELEASE);
+    vt_record_alloc(&c->call, &a);
 }
 
 /* Takes an allocation off the books that only the safety net knows; otherwise the driver's wrapper will. */
 static void free_unseen(const struct runtime_call *c, struct vt_freeing *f, enum vt_space space, const void *p)
 {
     f->recorded = false;
-    if (!c->call.record || !p || !vt_state_recording() || !vt_state_lock(false))
+    if (!__atomic_load_n(&net_used, __ATOMIC_ACQUIRE) || !c->call.record || !p || !vt_state_lock(false))
         return;
     struct vt_node *n = vt_live_find(space, (uint64_t)(uintptr_t)p);
     bool mine = n && vt_live_slot(n)->flags & VT_SLOT_RUNTIME;
