@@ -47,19 +47,19 @@ static unsigned find_restorers(uintptr_t *found, unsigned most)
 }
 
 /* By thread id: the process id stops working when the main thread has ended. */
-static bool page_holds(uintptr_t address, const uintptr_t *wanted, unsigned count, bool *readable)
+static bool page_holds(uintptr_t address, uintptr_t above, const uintptr_t *wanted, unsigned count, bool *readable)
 {
     uintptr_t words[PAGE / sizeof(uintptr_t)];
     struct iovec to = {words, PAGE}, from = {(void *)address, PAGE};
     *readable = syscall(SYS_process_vm_readv, syscall(SYS_gettid), &to, 1ul, &from, 1ul, 0ul) == PAGE;
     for (unsigned i = 0; *readable && i < PAGE / sizeof *words; i++)
         for (unsigned k = 0; k < count; k++)
-            if (words[i] == wanted[k])
+            if (words[i] == wanted[k] && address + i * sizeof *words > above)
                 return true;
     return false;
 }
 
-bool vt_in_signal_handler(void)
+__attribute__((noinline)) bool vt_in_signal_handler(void) /* its own variables lie below its frame address */
 {
     uintptr_t restorers[4], here = (uintptr_t)__builtin_frame_address(0);
     if (on_alternate_stack())
@@ -69,7 +69,7 @@ bool vt_in_signal_handler(void)
         return false; /* no handler is installed */
     for (uintptr_t page = here & ~(uintptr_t)(PAGE - 1); page < here + LOOKED_AT; page += PAGE) {
         bool readable;
-        if (page_holds(page, restorers, count, &readable))
+        if (page_holds(page, here, restorers, count, &readable))
             return true;
         if (!readable) /* beyond the end of the stack; not even the first page: reading is forbidden here */
             return page <= here;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "views/views.h"
 
 #define REPORTS_MAX 5
+#define TEXT_BYTES_MAX (64u << 20) /* no text gets that long */
 #define INTERVAL_NS 10000000000ull
 
 static bool wrote_text; /* the .txt is ours: it may be written again */
@@ -37,6 +39,9 @@ static bool text_path(const char *recording, char *path, size_t size)
 static void write_text(struct vt_reading *reading, struct vt_report_request request)
 {
     char path[VT_PATH_MAX];
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < TEXT_BYTES_MAX) /* SIGXFSZ would end the program */
+        return;
     if (!request.recording_path || !text_path(request.recording_path, path, sizeof path))
         return;
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (wrote_text ? O_TRUNC : O_EXCL);

@@ -73,16 +73,34 @@ static void misuse(void)
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(q, NULL)); /* double */
 }
 
-/* 7: the driver refuses a free: the memory is still there, and the second attempt ends it */
+/* 7: the driver refuses a free: the memory is still there, and a second attempt ends it */
 static void refused_free(void)
 {
-    CUdeviceptr p;
+    CUdeviceptr p, q;
+    CUmemGenericAllocationHandle h;
+    void *host;
     start(1);
     p = grab(5 * MIB);
     sim_fail_next("cuMemFree_v2", 0, CUDA_ERROR_LAUNCH_FAILED);
     IS(CUDA_ERROR_LAUNCH_FAILED, cuMemFree_v2(p));
+    q = grab(6 * MIB);
+    sim_fail_next("cuMemFree_v2", 0, CUDA_ERROR_LAUNCH_FAILED);
+    IS(CUDA_ERROR_LAUNCH_FAILED, cuMemFree_v2(q)); /* stays */
     OK(cuMemFree_v2(p));
-    grab(6 * MIB);
+    OK(cuMemAllocAsync(&p, 2 * MIB, NULL));
+    sim_fail_next("cuMemFreeAsync", 0, 701);
+    IS(701, cuMemFreeAsync(p, NULL));
+    OK(cuMemHostAlloc(&host, 3 * MIB, 0));
+    sim_fail_next("cuMemFreeHost", 0, 702);
+    IS(702, cuMemFreeHost(host));
+    h = physical(4 * MIB, 0);
+    sim_fail_next("cuMemRelease", 0, 703);
+    IS(703, cuMemRelease(h));
+    p = reserve(4 * MIB);
+    OK(cuMemMap(p, 4 * MIB, 0, h, 0));
+    OK(cuMemRelease(h));
+    sim_fail_next("cuMemUnmap", 0, 704);
+    IS(704, cuMemUnmap(p, 4 * MIB));
 }
 
 /* 7: refused allocations with garbage in the out-parameter (SIM_GARBAGE=1) */
