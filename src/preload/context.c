@@ -236,44 +236,72 @@ static struct stream_entry *add_stream(uint64_t handle, bool per_thread, int16_t
     return e;
 }
 
-/* A thread mostly stays with one stream. */
-static void remember_stream(uint64_t handle, bool per_thread, uint16_t number, int16_t device)
+static uint32_t streams_gone; /* counts: what threads remember of streams is void then */
+
+/* A thread mostly stays with one stream. The built-in ones belong to whatever context is current. */
+static void remember_stream(uint64_t handle, struct vt_stream_of s)
 {
     vt_tls.stream = handle;
-    vt_tls.stream_per_thread = per_thread;
-    vt_tls.stream_number = number;
-    vt_tls.stream_device = device;
+    vt_tls.stream_number = s.number;
+    vt_tls.stream_device = s.device;
+    vt_tls.stream_generation = __atomic_load_n(&streams_gone, __ATOMIC_ACQUIRE);
 }
 
-uint16_t vt_stream_note(void *stream, bool per_thread, uint64_t address, int16_t *device)
+static bool find_stream_of(uint64_t handle, bool per_thread, struct vt_stream_of *found)
 {
-    uint64_t handle = (uint64_t)(uintptr_t)stream;
-    bool builtin = handle <= 2; /* NULL, legacy, per-thread: belong to whatever context is current */
-    per_thread = builtin && (handle == 2 || (handle == 0 && per_thread));
-    if (vt_tls.stream_number && vt_tls.stream == handle && vt_tls.stream_per_thread == per_thread && vt_tls.stream_device == *device)
-        return vt_tls.stream_number;
     if (!vt_state_lock(true))
-        return 0;
+        return false;
     struct stream_entry *e = find_stream(handle, per_thread);
-    bool ask = !builtin && (!e || e->device != *device);
-    uint16_t number = e ? e->number : 0;
+    if (e)
+        *found = (struct vt_stream_of){e->number, e->device};
     vt_state_unlock();
-    if (ask)
-        *device = device_of_pointer(address, *device);
-    if (number && !ask) {
-        remember_stream(handle, per_thread, number, *device);
-        return number;
-    }
+    return e != NULL;
+}
+
+static struct vt_stream_of new_stream(uint64_t handle, bool per_thread, int16_t device)
+{
+    struct vt_stream_of s = {0, device};
     if (!vt_state_lock(true))
-        return number;
-    e = find_stream(handle, per_thread);
+        return s;
+    struct stream_entry *e = find_stream(handle, per_thread);
     if (!e)
-        e = add_stream(handle, per_thread, *device);
-    if (e && ask)
-        e->device = *device;
-    number = e ? e->number : 0;
+        e = add_stream(handle, per_thread, device);
+    s.number = e ? e->number : 0;
     vt_state_unlock();
-    return number;
+    return s;
+}
+
+struct vt_stream_of vt_stream_note(void *stream, bool per_thread, uint64_t address)
+{
+    struct vt_stream_of s;
+    uint64_t handle = (uint64_t)(uintptr_t)stream;
+    if (handle <= 2) { /* NULL, legacy, per-thread */
+        s = new_stream(handle, handle == 2 || (handle == 0 && per_thread), -1);
+        s.device = vt_where_now().device;
+        return s;
+    }
+    if (vt_tls.stream == handle && vt_tls.stream_number && vt_tls.stream_generation == __atomic_load_n(&streams_gone, __ATOMIC_ACQUIRE))
+        return (struct vt_stream_of){vt_tls.stream_number, vt_tls.stream_device};
+    if (!find_stream_of(handle, false, &s)) {
+        int16_t device = device_of_pointer(address, vt_where_now().device);
+        vt_device_note(device);
+        s = new_stream(handle, false, device);
+    }
+    remember_stream(handle, s);
+    return s;
+}
+
+void vt_stream_gone(void *stream)
+{
+    if (!vt_state_recording() || !vt_state_lock(false))
+        return;
+    struct stream_entry *e = find_stream((uint64_t)(uintptr_t)stream, false);
+    if (e) {
+        HASH_DEL(streams, e);
+        vt_arena_give(e, sizeof *e);
+        __atomic_fetch_add(&streams_gone, 1, __ATOMIC_RELEASE);
+    }
+    vt_state_unlock();
 }
 
 void vt_context_forget(void)

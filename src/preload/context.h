@@ -37,9 +37,16 @@ bool vt_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
  * somebody else allocated (imports): never on the way of an ordinary allocation. */
 uint64_t vt_size_behind(uint64_t address);
 
-/* Index + 1 of a stream in the recording. `device` is what the current context says; `address` is a pointer that the
- * stream just allocated (0: none): the driver is asked for its device when the stream is new or disagrees. *device gets
- * the stream's device. */
-uint16_t vt_stream_note(void *stream, bool per_thread, uint64_t address, int16_t *device);
+/* The stream of an allocation: its index + 1 in the recording, and its device. The driver is asked (with `address`, which
+ * the stream just allocated; 0: none) only about a stream that is new to the recording; a thread that stays with one
+ * stream asks for nothing at all. */
+struct vt_stream_of {
+    uint16_t number;
+    int16_t device;
+};
+struct vt_stream_of vt_stream_note(void *stream, bool per_thread, uint64_t address);
+
+/* A stream's handle may mean another stream from now on. */
+void vt_stream_gone(void *stream);
 
 #endif

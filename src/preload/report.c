@@ -24,6 +24,15 @@
 #define INTERVAL_NS 10000000000ull
 
 static bool wrote_text; /* the .txt is ours: it may be written again */
+static uint64_t last_oom; /* time of the newest OOM report; 0: none */
+static unsigned oom_reports;
+
+void vt_report_forget(void)
+{
+    wrote_text = false;
+    last_oom = 0;
+    oom_reports = 0;
+}
 
 /* The recording's name with .txt in place of .vtr. */
 static bool text_path(const char *recording, char *path, size_t size)
@@ -89,15 +98,13 @@ static bool terminal(void)
 
 void vt_report_oom(uint32_t failure)
 {
-    static uint64_t last;
-    static unsigned count;
     uint64_t now = vt_now();
-    if (vt_options()->report == VT_REPORT_MODE_OFF || __atomic_load_n(&count, __ATOMIC_RELAXED) >= REPORTS_MAX)
+    if (vt_options()->report == VT_REPORT_MODE_OFF || __atomic_load_n(&oom_reports, __ATOMIC_RELAXED) >= REPORTS_MAX)
         return;
-    uint64_t before = __atomic_load_n(&last, __ATOMIC_RELAXED);
-    if ((before && now - before < INTERVAL_NS) || !__atomic_compare_exchange_n(&last, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    uint64_t before = __atomic_load_n(&last_oom, __ATOMIC_RELAXED);
+    if ((before && now - before < INTERVAL_NS) || !__atomic_compare_exchange_n(&last_oom, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
-    __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&oom_reports, 1, __ATOMIC_RELAXED);
     int saved = errno;
     struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_OOM, .failure = failure};
     report(&request, true);

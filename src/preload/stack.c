@@ -143,12 +143,19 @@ void vt_stack_take(struct vt_stack *s)
         s->count = n > i ? (unsigned)(n - i) : 0;
         memcpy(s->ip, raw + i, s->count * sizeof *raw);
     }
-    uint64_t h = 0x2545f4914f6cdd1dull;
-    for (unsigned i = 0; i < s->count; i++) {
+    /* two chains of multiplications that do not wait for each other */
+    uint64_t h = 0x2545f4914f6cdd1dull, g = 0x9fb21c651e98df25ull;
+    unsigned i = 0;
+    for (; i + 1 < s->count; i += 2) {
         h = (h ^ (uintptr_t)s->ip[i]) * 0x9fb21c651e98df25ull;
+        g = (g ^ (uintptr_t)s->ip[i + 1]) * 0xd6e8feb86659fd93ull;
         h ^= h >> 29;
+        g ^= g >> 31;
     }
-    s->hash = h * 0xd6e8feb86659fd93ull;
+    if (i < s->count)
+        h = (h ^ (uintptr_t)s->ip[i]) * 0x9fb21c651e98df25ull;
+    h = (h ^ (h >> 32) ^ (g << 17 | g >> 47) ^ s->count) * 0xd6e8feb86659fd93ull;
+    s->hash = h ^ h >> 29;
     errno = saved;
 }
 

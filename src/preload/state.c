@@ -196,6 +196,7 @@ void vt_state_after_fork(void)
     vt_graph_forget();
     vt_context_forget();
     vt_failure_forget();
+    vt_report_forget();
     strings = NULL;
     vt_arena_drop();
 }

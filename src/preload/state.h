@@ -36,7 +36,7 @@ struct vt_tls {
     uint64_t stream;          /* the stream last used, and what is known of it */
     uint16_t stream_number;
     int16_t stream_device;
-    uint8_t stream_per_thread;
+    uint32_t stream_generation;
 };
 extern __thread struct vt_tls vt_tls;
 
@@ -85,5 +85,6 @@ void vt_import_forget(void);
 void vt_graph_forget(void);
 void vt_context_forget(void);
 void vt_failure_forget(void);
+void vt_report_forget(void);
 
 #endif

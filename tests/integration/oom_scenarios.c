@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "sim.h"
@@ -177,6 +178,27 @@ static int two(void)
     return 0;
 }
 
+/* The child has a report of its own, although the parent has just had one. */
+static int parent_and_child(void)
+{
+    hold_memory(64 * MIB);
+    ask_big(1000 * MIB);
+    ask_elsewhere(2 * MIB);
+    pid_t pid = fork();
+    if (!pid) {
+        must(cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context));
+        sim_set_free(0, 800 * MIB);
+        for (int i = 0; i < 5000; i++)
+            hold_memory(4096);
+        ask_big(900 * MIB);
+        ask_elsewhere(2 * MIB);
+        _exit(4);
+    }
+    int status = 0;
+    must(waitpid(pid, &status, 0) != pid);
+    return WEXITSTATUS(status);
+}
+
 static pthread_barrier_t barrier;
 
 static void *fail_in_thread(void *size)
@@ -200,6 +222,56 @@ static int threads(void)
     pthread_join(a, &ok_a);
     pthread_join(b, &ok_b);
     say((int)(size_t)ok_a, (int)(size_t)ok_b);
+    return 0;
+}
+
+/* More threads than verdicts can wait for, each gone after its failure. */
+static int many_threads(void)
+{
+    int good = 0;
+    hold_memory(300 * MIB);
+    pthread_barrier_init(&barrier, NULL, 1);
+    for (int i = 0; i < 300; i++) {
+        pthread_t t;
+        void *ok = NULL;
+        pthread_create(&t, NULL, fail_in_thread, (void *)(800 * MIB));
+        pthread_join(t, &ok);
+        good += ok != NULL;
+    }
+    say(good, 0);
+    return 0;
+}
+
+static int stop;
+
+static void *churn(void *unused)
+{
+    (void)unused;
+    must(cuCtxSetCurrent(context));
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        CUdeviceptr p[8];
+        for (int i = 0; i < 8; i++)
+            must(cuMemAlloc_v2(&p[i], 4096));
+        for (int i = 0; i < 8; i++)
+            must(cuMemFree_v2(p[i]));
+    }
+    return NULL;
+}
+
+/* The report is written while other threads go on. */
+static int under_load(void)
+{
+    pthread_t t[4];
+    hold_memory(300 * MIB);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&t[i], NULL, churn, NULL);
+    for (int i = 0; i < 20; i++) {
+        ask_big((600 + (size_t)i) * MIB);
+        ask_elsewhere(4096);
+    }
+    stop = 1;
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
     return 0;
 }
 
@@ -280,7 +352,7 @@ static const struct {
 } scenario[] = {
 #define S(name) {#name, name}
     S(ladder2_recovers), S(ladder3_recovers), S(ladder2_fails), S(ladder3_fails), S(loop_recovers), S(loop_fails), S(probe), S(single), S(smaller_elsewhere),
-    S(larger_elsewhere), S(two), S(threads), S(abort_after), S(kill_after), S(exit_now_after), S(other_code), S(expandable), S(flood), S(flood_of_sizes),
+    S(larger_elsewhere), S(two), S(parent_and_child), S(threads), S(many_threads), S(under_load), S(abort_after), S(kill_after), S(exit_now_after), S(other_code), S(expandable), S(flood), S(flood_of_sizes),
 };
 
 int main(int argc, char **argv)

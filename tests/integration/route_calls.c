@@ -26,7 +26,7 @@
 /* What the scenes need besides the table's entry points, found by the same route. */
 #define DRIVER_HELPERS(X)                                                                                           \
     X(cuCtxSetCurrent)                                                                                              \
-    X(cuCtxGetCurrent) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuGraphCreate) X(cuGraphLaunch)                    \
+    X(cuCtxGetCurrent) X(cuStreamCreate) X(cuGraphCreate) X(cuGraphLaunch)                    \
         X(cuGraphAddMemFreeNode) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute) X(cuMemPoolExportToShareableHandle) \
             X(cuMemPoolExportPointer) X(cuMemExportToShareableHandle) X(cuIpcGetMemHandle)                          \
                 X(cuDevicePrimaryCtxGetState)

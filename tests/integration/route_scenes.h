@@ -72,6 +72,25 @@ static void scene_pools(size_t n)
     MUST(via.cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
 }
 
+/* A stream is gone and its handle may come back on another device: the memory is where the new stream is. */
+static void scene_cuStreamDestroy_v2(size_t n)
+{
+    CUdeviceptr p;
+    CUstream s;
+    OK(via.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(via.cuMemAllocAsync(&p, n, s));
+    took(__func__, "async", device, "cuMemAllocAsync", n, n);
+    OK(via.cuMemFreeAsync(p, s));
+    gave(__func__, "async", device, "cuMemAllocAsync", n, n);
+    OK(via.cuStreamDestroy_v2(s));
+    on(!device);
+    OK(via.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(via.cuMemAllocAsync(&p, n, s));
+    took(__func__, "async", device, "cuMemAllocAsync", n, n); /* on() chose it */
+    OK(via.cuStreamDestroy_v2(s));
+    on(!device);
+}
+
 /* Retained, then released once and unmapped: one reference is left, and so is the memory. */
 static void scene_cuMemRetainAllocationHandle(size_t n)
 {
@@ -260,6 +279,7 @@ static const struct scene {
     S(cuGetProcAddress),
     S(cuGetProcAddress_v2),
     {"cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute cuDeviceSetMemPool", scene_pools},
+    S(cuStreamDestroy_v2),
     S(cuMemRetainAllocationHandle),
     {"cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr", scene_multicast},
     {"cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle", scene_ipc},

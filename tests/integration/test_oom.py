@@ -151,12 +151,44 @@ class Oom(vt.Case):
         self.assertEqual(self.total(self.json, "device")["failed_allocs"], 2)
         self.assertGreaterEqual(len(self.oom_reports()), 1)
 
+    def test_parent_and_child_report_each(self):
+        program = [vt.compile("oom_scenarios.c", "-lcuda"), "parent_and_child"]
+        done = self.run_program(program, VRAMTRACK_REPORT="oom")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.said = done.stderr
+        parent, child = self.oom_reports()
+        self.assertIn("1000.00 MiB", parent[0])
+        self.assertIn("900.00 MiB", child[0])
+        recordings = self.recordings()
+        self.assertEqual({parent[-2], child[-2]}, {"vramtrack: recording: " + r for r in recordings})
+        for path in recordings:
+            self.assertTrue(os.path.exists(path[:-4] + ".txt"), path)
+            self.assertEqual([m["name"] for m in self.report(path)["moments"] if m["name"].startswith("oom")], ["oom-1"])
+
     def test_two_threads_at_once(self):
         self.scenario("threads", 0)
         self.assertEqual(sorted(self.failures()), [("oom", 1, 800), ("oom", 1, 900)])
         self.assertEqual(self.ooms(), ["oom-1", "oom-2"])
         self.assertEqual({self.live_at(m) for m in self.ooms()}, {300 * MIB})
         self.assertEqual(self.total(self.json, "device")["failed_allocs"], 2)
+
+    def test_more_threads_than_verdicts_can_wait_for(self):
+        self.scenario("many_threads", 0)
+        self.assertEqual({f[0] for f in self.failures()}, {"oom"})
+        self.assertEqual(sum(f[1] for f in self.failures()), 300)
+        self.assertEqual(self.total(self.json, "device")["failed_allocs"], 300)
+        self.assertEqual(len(self.oom_reports()), 1)
+        self.assertEqual(self.live_at("oom-1"), 300 * MIB)
+
+    def test_while_other_threads_allocate(self):
+        self.scenario("under_load", 0)
+        self.assertEqual(len([f for f in self.failures() if f[0] == "oom"]), 20)
+        self.assertEqual(len(self.oom_reports()), 1)
+        self.assertEqual(self.ooms(), sorted("oom-%d" % i for i in range(1, 21)))
+        for moment in ("oom-1", "oom-20"):
+            live = self.live_at(moment)
+            self.assertTrue(300 * MIB <= live <= 300 * MIB + (20 + 32) * 4096, live)
+        self.assertEqual(self.total(self.json, "device")["live_bytes"], 300 * MIB + 20 * 4096)
 
     def test_abort_after(self):
         self.scenario("abort_after", -6)

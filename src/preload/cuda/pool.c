@@ -77,16 +77,17 @@ static void allocated(const struct vt_call *call, CUresult r, const CUdeviceptr 
 {
     if (!call->record)
         return;
-    struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_ASYNC, .space = VT_SPACE_POINTER, .device = w.device, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {.kind = VT_KIND_ASYNC, .space = VT_SPACE_POINTER, .bytes = bytes, .requested = bytes};
+    void *graph;
+    bool captured = !r && vt_graph_captures(stream, per_thread, &graph);
+    struct vt_stream_of s = vt_stream_note(stream, per_thread, r || captured ? 0 : *p);
+    a.device = s.device;
+    a.stream = s.number;
     if (r) {
         vt_record_failed_alloc(call, &a, (int)r);
         return;
     }
-    void *graph;
     a.key = a.address = *p;
-    bool captured = vt_graph_captures(stream, per_thread, &graph);
-    a.stream = vt_stream_note(stream, per_thread, captured ? 0 : *p, &a.device);
     if (captured)
         a.kind = VT_KIND_GRAPH;
     else
@@ -153,6 +154,15 @@ VT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream stream)
 {
     VT_BEGIN(cuMemFreeAsync_ptsz);
     CUresult r = free_async(&call, real, p, stream, true);
+    return VT_END(r);
+}
+
+VT_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    VT_BEGIN(cuStreamDestroy_v2);
+    if (call.record)
+        vt_stream_gone(stream);
+    CUresult r = real(stream);
     return VT_END(r);
 }
 

@@ -34,6 +34,7 @@
     X(cuMemAllocFromPoolAsync_ptsz)                                                                                    \
     X(cuMemFreeAsync)                                                                                                  \
     X(cuMemFreeAsync_ptsz)                                                                                             \
+    X(cuStreamDestroy_v2)                                                                                              \
     X(cuMemPoolCreate)                                                                                                 \
     X(cuMemPoolDestroy)                                                                                                \
     X(cuMemPoolTrimTo)                                                                                                 \
