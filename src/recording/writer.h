@@ -29,6 +29,7 @@ struct vt_writer {
     uint64_t reserved_bytes; /* address space behind base */
     uint64_t file_bytes;     /* end of the last extent that is in the file */
     uint64_t memory_bytes;   /* end of the last extent that is in memory only; starts at the file's limit */
+    uint64_t events_ready;   /* events up to this number of the first round have their pages */
     uint64_t device, inode;  /* identity of the file: a path can come to name another one */
     int error;               /* errno of the call that took the disk away; 0: none */
     enum vt_writer_state state;

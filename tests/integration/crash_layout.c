@@ -20,7 +20,8 @@ int main(void)
     FIELD(header, magic), FIELD(header, pid), FIELD(header, end), FIELD(header, flags), FIELD(header, section);
     FIELD(header, limit_bytes), FIELD(header, used_bytes), FIELD(header, oom_count), FIELD(header, missed_events), END;
     STRUCT(section_entry);
-    FIELD(section_entry, record_bytes), FIELD(section_entry, first), FIELD(section_entry, count), FIELD(section_entry, limit);
+    FIELD(section_entry, record_bytes), FIELD(section_entry, first), FIELD(section_entry, count),
+        FIELD(section_entry, limit);
     FIELD(section_entry, lost), FIELD(section_entry, extent), END;
     STRUCT(total);
     FIELD(total, level), FIELD(total, kind), FIELD(total, device), FIELD(total, live_bytes), FIELD(total, live_count);

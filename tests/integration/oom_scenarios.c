@@ -19,13 +19,13 @@
 #define NOINLINE __attribute__((noinline, noclone))
 
 /* Makes a call, and says what became of it. */
-#define SAY(call) \
-    ({ \
-        errno = 77; \
+#define SAY(call)             \
+    ({                        \
+        errno = 77;           \
         int result_ = (call); \
-        int errno_ = errno; \
+        int errno_ = errno;   \
         say(result_, errno_); \
-        result_; \
+        result_;              \
     })
 
 static CUcontext context;
@@ -308,7 +308,8 @@ static int other_code(void)
 /* As an allocator with expandable segments: many small physical pieces; on refusal all of this try go back. */
 NOINLINE static int grow_segment(size_t pieces, CUmemGenericAllocationHandle *handle)
 {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     for (size_t i = 0; i < pieces; i++) {
         int r = SAY(cuMemCreate(&handle[i], 20 * MIB, &prop, 0));
         while (r && i > 0)
@@ -350,9 +351,32 @@ static const struct {
     const char *name;
     int (*run)(void);
 } scenario[] = {
-#define S(name) {#name, name}
-    S(ladder2_recovers), S(ladder3_recovers), S(ladder2_fails), S(ladder3_fails), S(loop_recovers), S(loop_fails), S(probe), S(single), S(smaller_elsewhere),
-    S(larger_elsewhere), S(two), S(parent_and_child), S(threads), S(many_threads), S(under_load), S(abort_after), S(kill_after), S(exit_now_after), S(other_code), S(expandable), S(flood), S(flood_of_sizes),
+#define S(name)     \
+    {               \
+#name, name \
+    }
+    S(ladder2_recovers),
+    S(ladder3_recovers),
+    S(ladder2_fails),
+    S(ladder3_fails),
+    S(loop_recovers),
+    S(loop_fails),
+    S(probe),
+    S(single),
+    S(smaller_elsewhere),
+    S(larger_elsewhere),
+    S(two),
+    S(parent_and_child),
+    S(threads),
+    S(many_threads),
+    S(under_load),
+    S(abort_after),
+    S(kill_after),
+    S(exit_now_after),
+    S(other_code),
+    S(expandable),
+    S(flood),
+    S(flood_of_sizes),
 };
 
 int main(int argc, char **argv)

@@ -185,7 +185,6 @@ static int daemonise(void)
     return status >> 8 & 0xff;
 }
 
-
 /* ---- ends ---- */
 
 static void give_back(void);
@@ -281,14 +280,31 @@ static const struct {
     int (*run)(void);
     void (*before)(void); /* atexit handler to be registered before CUDA starts */
     void (*after)(void);  /* and after */
-} end[] = {
-    {"return", by_return}, {"exit", by_exit}, {"_exit", by__exit}, {"_Exit", by__Exit}, {"quick_exit", by_quick_exit},
-    {"pthread_exit", by_pthread_exit}, {"segv", by_segv}, {"sigterm", by_sigterm}, {"abort", by_abort},
-    {"atexit_free", by_atexit_free}, {"late_free", by_return, late_free}, {"teardown", by_return, runtime_teardown},
-    {"early_teardown", by_return, NULL, context_teardown},
-}, other[] = {
-    {"fork_allocating", fork_allocating}, {"fork_idle", fork_idle}, {"fork_stress", fork_stress}, {"second", second},
-    {"exec_self", exec_self}, {"exec_fails", exec_fails}, {"spawn_self", spawn_self}, {"daemonise", daemonise},
+} end[] =
+    {
+        {"return", by_return},
+        {"exit", by_exit},
+        {"_exit", by__exit},
+        {"_Exit", by__Exit},
+        {"quick_exit", by_quick_exit},
+        {"pthread_exit", by_pthread_exit},
+        {"segv", by_segv},
+        {"sigterm", by_sigterm},
+        {"abort", by_abort},
+        {"atexit_free", by_atexit_free},
+        {"late_free", by_return, late_free},
+        {"teardown", by_return, runtime_teardown},
+        {"early_teardown", by_return, NULL, context_teardown},
+},
+  other[] = {
+      {"fork_allocating", fork_allocating},
+      {"fork_idle", fork_idle},
+      {"fork_stress", fork_stress},
+      {"second", second},
+      {"exec_self", exec_self},
+      {"exec_fails", exec_fails},
+      {"spawn_self", spawn_self},
+      {"daemonise", daemonise},
 };
 
 int main(int argc, char **argv)

@@ -93,6 +93,10 @@ static void refused_free(void)
     OK(cuMemHostAlloc(&host, 3 * MIB, 0));
     sim_fail_next("cuMemFreeHost", 0, 702);
     IS(702, cuMemFreeHost(host));
+    h = physical(2 * MIB, 0);
+    sim_fail_next("cuMemRelease", 0, 705);
+    IS(705, cuMemRelease(h));
+    OK(cuMemRelease(h));
     h = physical(4 * MIB, 0);
     sim_fail_next("cuMemRelease", 0, 703);
     IS(703, cuMemRelease(h));
@@ -293,9 +297,9 @@ static void contexts_that_stay(void)
 {
     CUcontext c;
     start(1);
+    grab(1 * MIB);
     OK(cuDevicePrimaryCtxRetain(&c, 0));
     OK(cuDevicePrimaryCtxRelease_v2(0));
-    grab(1 * MIB);
     IS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy_v2(c)); /* a primary context */
     first_free(grab(2 * MIB));
     OK(cuCtxCreate_v2(&c, 0, 0));

@@ -24,12 +24,14 @@
 #include "sim_table.h"
 
 /* What the scenes need besides the table's entry points, found by the same route. */
-#define DRIVER_HELPERS(X)                                                                                           \
-    X(cuCtxSetCurrent)                                                                                              \
-    X(cuCtxGetCurrent) X(cuStreamCreate) X(cuGraphCreate) X(cuGraphLaunch)                    \
-        X(cuGraphAddMemFreeNode) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute) X(cuMemPoolExportToShareableHandle) \
-            X(cuMemPoolExportPointer) X(cuMemExportToShareableHandle) X(cuIpcGetMemHandle)                          \
-                X(cuDevicePrimaryCtxGetState)
+#define DRIVER_HELPERS(X)                                                                             \
+    X(cuCtxSetCurrent)                                                                                \
+    X(cuCtxGetCurrent)                                                                                \
+    X(cuStreamCreate)                                                                                 \
+    X(cuGraphCreate)                                                                                  \
+    X(cuGraphLaunch) X(cuGraphAddMemFreeNode) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute)          \
+        X(cuMemPoolExportToShareableHandle) X(cuMemPoolExportPointer) X(cuMemExportToShareableHandle) \
+            X(cuIpcGetMemHandle) X(cuDevicePrimaryCtxGetState)
 #define RUNTIME_HELPERS(X) X(cudaSetDevice) X(cudaMemPoolCreate) X(cudaGetLastError)
 
 struct calls {
@@ -128,7 +130,9 @@ static void *by_link(const char *name)
     if (!strcmp(name, #n)) \
         return (void *)n;
     VT_DRIVER_TABLE(X)
-    DRIVER_HELPERS(X) VT_RUNTIME_TABLE(X) RUNTIME_HELPERS(X)
+    DRIVER_HELPERS(X)
+    VT_RUNTIME_TABLE(X)
+    RUNTIME_HELPERS(X)
 #undef X
 #elif defined STATIC
 #define X(n)               \
@@ -138,7 +142,7 @@ static void *by_link(const char *name)
     RUNTIME_HELPERS(X)
 #undef X
 #endif
-        fail("%s can't be linked in this build", name);
+    fail("%s can't be linked in this build", name);
 }
 
 static const struct version *version_of(const char *name)

@@ -130,8 +130,8 @@ class Disk(vt.Case):
     def test_file_size_limit_and_the_text_report(self):
         """The full text of many sites is longer than a file may be."""
         limit = 12288
-        done = subprocess.run(self.program("sites=500", "oom", "end=3"), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
-                              text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        done = subprocess.run(self.program("sites=500", "oom", "end=3"), env=self.environment(), text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.assertEqual((done.returncode, done.stdout), (3, "2\n"), done.stderr)
         for name in os.listdir(self.dir):
             self.assertLessEqual(os.path.getsize(os.path.join(self.dir, name)), limit)
@@ -140,8 +140,8 @@ class Disk(vt.Case):
         """A process whose pid is known before its recording is made: it waits, as a shell, to be told to go on."""
         env = self.environment(VRAMTRACK_REPORT="oom")
         inner = "LD_PRELOAD=" + env.pop("LD_PRELOAD")
-        process = subprocess.Popen(["sh", "-c", 'echo up; read go; exec env "$@"', "sh", inner] + self.program(*steps), env=env, cwd=self.dir, text=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(["sh", "-c", 'echo up; read go; exec env "$@"', "sh", inner] + self.program(*steps),
+                                   env=env, cwd=self.dir, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(process.stdout.readline(), "up\n")
         return process
 

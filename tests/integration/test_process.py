@@ -92,7 +92,7 @@ class Process(vt.Case):
         self.assertEqual((self.live(report), report["process"]["end"], report["process"]["exit_code"]), (11 * MIB, "exit", 0))
         self.assertEqual(done.stderr.count("still allocated, by:"), 1, done.stderr)
 
-    @unittest.skipIf(vt.SAN == "tsan", "TSan's own fork handling does not get through this, with or without the library")
+    @unittest.skipIf(vt.SAN, "the sanitizers' own locks do not survive a fork under load")
     def test_200_forks_under_allocating_threads(self):
         self.mode("fork_stress", 0, timeout=60)
         reports = self.by_pid()
@@ -134,7 +134,8 @@ class Process(vt.Case):
         self.assertEqual((report["process"]["end"], report["process"]["exit_code"]), ("exit", 3))
 
     def reload(self, first_frame, second_frame):
-        one, two = (vt.compile(GRAB % (name, size, name), shared=True, name=name) for name, size in (("grab_a", first_frame), ("grab_b", second_frame)))
+        one, two = (vt.compile(GRAB % (name, size, name), shared=True, name=name)
+                    for name, size in (("grab_a", first_frame), ("grab_b", second_frame)))
         done = self.run_program([vt.compile("proc_reload.c", "-lcuda"), one, two])
         self.assertEqual(done.returncode, 0, done.stderr)
         places = done.stdout.split()

@@ -15,8 +15,12 @@ class Options(vt.Case):
 
     def test_bad_values_are_named_once(self):
         """Each with what would be accepted; the default is used."""
-        bad = {"VRAMTRACK_DEPTH": ("0", "from 1 to 256"), "VRAMTRACK_LIMIT_MB": ("7", "from 8 to 65536"), "VRAMTRACK_EVENTS": ("many", "from 0 to 100000000"),
-               "VRAMTRACK_STACKS": ("all of them", "auto, native or off"), "VRAMTRACK_REPORT": ("never", "all, oom or off"), "VRAMTRACK_OFF": ("yes", "0 or 1")}
+        bad = {"VRAMTRACK_DEPTH": ("0", "from 1 to 256"),
+               "VRAMTRACK_LIMIT_MB": ("7", "from 8 to 65536"),
+               "VRAMTRACK_EVENTS": ("many", "from 0 to 100000000"),
+               "VRAMTRACK_STACKS": ("all of them", "auto, native or off"),
+               "VRAMTRACK_REPORT": ("never", "all, oom or off"),
+               "VRAMTRACK_OFF": ("yes", "0 or 1")}
         said = self.steps("hold=10", **{name: value for name, (value, _) in bad.items()})
         for name, (value, accepted) in bad.items():
             line, = [s for s in said if name in s]

@@ -39,12 +39,13 @@ class Regression07Frees(Case):
         self.assertEqual(self.total(report, "device")["peak_bytes"], 11 * MIB)
         self.assertEqual(self.figures(report, "async"), (2, 1, 1, 0))
         self.assertEqual(self.figures(report, "pinned"), (3, 1, 1, 0))
-        self.assertEqual(self.figures(report, "vmm_physical"), (4, 1, 1, 0))
+        self.assertEqual(self.figures(report, "vmm_physical"), (4, 1, 2, 1))
         self.assertEqual(self.figures(report, "vmm_mapped"), (4, 1, 1, 0))
         self.assertEqual(self.failures(report), [
             ("failed_free", "cuMemFreeAsync", 701, 0, 1), ("failed_free", "cuMemFreeHost", 702, 0, 1),
             ("failed_free", "cuMemFree_v2", 719, 0, 1), ("failed_free", "cuMemFree_v2", 719, 0, 1),
-            ("failed_free", "cuMemRelease", 703, 0, 1), ("failed_free", "cuMemUnmap", 704, 0, 1)])
+            ("failed_free", "cuMemRelease", 703, 0, 1), ("failed_free", "cuMemRelease", 705, 0, 1),
+            ("failed_free", "cuMemUnmap", 704, 0, 1)])
         for failure in report["failures"]:
             self.assertIn("refused_free", functions(failure["allocated_at"]), failure["api"])
 

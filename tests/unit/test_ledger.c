@@ -40,7 +40,14 @@ static char directory[] = "/tmp/vt-ledger-XXXXXX";
 
 static void open_writer(uint64_t limit)
 {
-    struct vt_writer_options o = {.directory = directory, .program = "ledger", .host = "here", .pid = 1, .rank = -1, .start_unix_ns = 1000000, .limit_bytes = limit, .events = 4096};
+    struct vt_writer_options o = {.directory = directory,
+                                  .program = "ledger",
+                                  .host = "here",
+                                  .pid = 1,
+                                  .rank = -1,
+                                  .start_unix_ns = 1000000,
+                                  .limit_bytes = limit,
+                                  .events = 4096};
     now = 0;
     vt_ledger_forget();
     assert_true(vt_writer_open(&vt_state.writer, &o));
@@ -106,7 +113,8 @@ static unsigned model_scope_of(const struct vt_site_key *k)
 {
     int class_ = vt_class_of((enum vt_kind)k->kind);
     for (unsigned i = 0; i < SCOPES; i++)
-        if (!scope[i].used || (scope[i].class_ == class_ && scope[i].device == k->device && scope[i].level == k->level)) {
+        if (!scope[i].used ||
+            (scope[i].class_ == class_ && scope[i].device == k->device && scope[i].level == k->level)) {
             scope[i].used = 1;
             scope[i].class_ = class_;
             scope[i].device = k->device;
@@ -230,7 +238,8 @@ static void check_scopes(void)
         const struct model_scope *m = NULL;
         uint64_t at_peak = 0;
         for (unsigned j = 0; j < SCOPES; j++)
-            if (scope[j].used && scope[j].class_ == c->class_ && scope[j].device == k.device && scope[j].level == k.level)
+            if (scope[j].used && scope[j].class_ == c->class_ && scope[j].device == k.device &&
+                scope[j].level == k.level)
                 m = &scope[j];
         assert_non_null(m);
         assert_int_equal(c->live_bytes, m->live);
@@ -336,7 +345,8 @@ static void make_sites(void)
     for (unsigned i = 0; i < SITES; i++) {
         struct model_site *s = &site[i];
         uint8_t kind = kinds[i % 4];
-        s->key = (struct vt_site_key){VT_LEVEL_DRIVER, kind, kind == VT_KIND_PINNED ? (int16_t)-1 : (int16_t)(i / 4 % 2), 1};
+        s->key = (struct vt_site_key){VT_LEVEL_DRIVER, kind,
+                                      kind == VT_KIND_PINNED ? (int16_t)-1 : (int16_t)(i / 4 % 2), 1};
         s->scope = model_scope_of(&s->key);
         assert_int_equal(vt_site_find(&s->key, i * 77), VT_NONE);
         s->index = vt_site_add(&s->key, i * 77, 0);

@@ -24,7 +24,14 @@ static char directory[] = "/tmp/vt-writer-XXXXXX";
 
 static struct vt_writer_options options(uint64_t limit)
 {
-    return (struct vt_writer_options){.directory = directory, .program = "unit", .host = "here", .pid = 77, .rank = -1, .start_unix_ns = 5000000, .limit_bytes = limit, .events = 4096};
+    return (struct vt_writer_options){.directory = directory,
+                                      .program = "unit",
+                                      .host = "here",
+                                      .pid = 77,
+                                      .rank = -1,
+                                      .start_unix_ns = 5000000,
+                                      .limit_bytes = limit,
+                                      .events = 4096};
 }
 
 static struct vt_writer open_writer(uint64_t limit)
@@ -136,7 +143,8 @@ static void test_append_many(void **state)
     struct vt_writer w = open_writer(64 * MIB);
     assert_int_equal(vt_writer_append_many(&w, VT_MOMENT_SITES, 5000), 0); /* over three extents */
     for (uint64_t i = 0; i < 5000; i++)
-        *(struct vt_moment_site *)vt_writer_at(&w, VT_MOMENT_SITES, i) = (struct vt_moment_site){.site = (uint32_t)i, .live_bytes = i * 2};
+        *(struct vt_moment_site *)vt_writer_at(&w, VT_MOMENT_SITES, i) = (struct vt_moment_site){.site = (uint32_t)i,
+                                                                                                 .live_bytes = i * 2};
     vt_writer_publish_many(&w, VT_MOMENT_SITES, 5000);
     assert_int_equal(vt_writer_append_many(&w, VT_MOMENT_SITES, 10), 5000);
     for (uint64_t i = 0; i < 5000; i++)
