@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "preload/arena.h"
 #include "preload/ledger.h"
 #include "preload/moment.h"
 
@@ -178,7 +179,7 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
     unsigned i = 0;
     while (i < PENDING_MAX && pending[i].used)
         i++;
-    if (i == PENDING_MAX) { /* 256 threads wait for a verdict: this one gets it at once */
+    if (i == PENDING_MAX) { /* so many threads wait for a verdict: this one gets it at once */
         r.kind = VT_FAILURE_OOM;
         count_failure(&r);
         return;
@@ -267,7 +268,7 @@ static void classify(struct vt_failure *r, const struct vt_failing *f, const str
         r->freed_at = g->free_stack;
     } else if (f->space == VT_SPACE_POINTER && (n = vt_live_containing(f->pointer))) {
         r->kind = VT_FAILURE_INTERIOR_POINTER;
-        r->pointer_offset = f->pointer - vt_node_address(n);
+        r->pointer_offset = f->pointer - n->address;
     }
     uint32_t site = slot ? slot->site : n ? vt_live_slot(n)->site : g ? g->site : VT_NONE;
     if (site == VT_NONE)

@@ -64,8 +64,7 @@ static void write_text(struct vt_reading *reading, struct vt_report_request requ
     syscall(SYS_close, fd);
 }
 
-/* Copies the recording and hands it to the views. `summary`: also on standard error. */
-static void report(const struct vt_report_request *base, bool summary)
+static void write_report(const struct vt_report_request *base, bool summary)
 {
     void *image = NULL;
     uint64_t bytes = 0;
@@ -88,6 +87,17 @@ static void report(const struct vt_report_request *base, bool summary)
         vt_warn("no memory for a report; run: vramtrack report %s", path);
     vt_tls.busy = 0;
     vt_writer_free_image(image, bytes);
+}
+
+static int reporting; /* one report at a time: a second one would write into the same .txt */
+
+/* Copies the recording and hands it to the views. `summary`: also on standard error. */
+static void report(const struct vt_report_request *base, bool summary)
+{
+    if (__atomic_exchange_n(&reporting, 1, __ATOMIC_ACQUIRE))
+        return;
+    write_report(base, summary);
+    __atomic_store_n(&reporting, 0, __ATOMIC_RELEASE);
 }
 
 static bool terminal(void)

@@ -14,7 +14,7 @@
 #include "preload/ledger.h"
 #include "preload/report.h"
 
-_Static_assert(sizeof(struct vt_node) == 72, "the budget for a live allocation is 100 bytes and a share of the ring");
+_Static_assert(sizeof(struct vt_node) == 16, "the budget for a live allocation is 100 bytes");
 
 void vt_locate(struct vt_taken_stack *t)
 {
@@ -115,7 +115,7 @@ void vt_retire_node(struct vt_node *n, uint64_t now)
     struct vt_slot s = *vt_live_slot(n);
     vt_book_free(s.site, s.bytes, s.requested, s.time_ns, now, VT_LEFT_BY_TEARDOWN);
     pool_change(&s, n->owner, -(int64_t)s.bytes);
-    vt_grave_dig((enum vt_space)n->key.space, n->key.address, s.site, 0, true);
+    vt_grave_dig((enum vt_space)n->space, n->address, s.site, 0, true);
     event(VT_EVENT_RETIRE, &s, 0, now);
 }
 

@@ -1,26 +1,13 @@
 /*
- * The writer's side of include/vramtrack/recording.h: extents, records, strings.
- *
- * Address space for the whole recording is reserved once, so that an extent never moves and a record's address is
- * base + file offset for life. The first limit_bytes of it mirror the file; behind them lies room for extents that the
- * file can't take (bound reached, disk full). Blocks are allocated before an extent is mapped: writing into a hole of a
- * sparse file on a full disk raises SIGBUS in the middle of somebody else's program.
- *
- * No descriptor is kept open: programs close descriptors that they do not know (daemons, subprocess), and a number
- * that was closed and reused would make us write into a file of theirs. Growing is rare; the file is reopened by path
- * and its identity compared.
+ * The writer's side of include/vramtrack/recording.h: sections, records, strings, the event ring. Where extents come from
+ * is writer_file.c's matter.
  */
-#include "recording/writer.h"
+#include "recording/writer_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define STRING_BYTES_MAX 65535u
 
@@ -48,142 +35,13 @@ static const struct {
     [VT_STREAMS] = {sizeof(struct vt_stream), 128, 64},
 };
 
-static uint64_t page_bytes(void)
-{
-    long page = sysconf(_SC_PAGESIZE);
-    return page > (long)VT_PAGE ? (uint64_t)page : VT_PAGE;
-}
-
-static uint64_t round_up(uint64_t value, uint64_t to)
-{
-    return (value + to - 1) / to * to;
-}
-
-/* Through syscall(): the libc functions are cancellation points, and a thread must not be cancelled inside our lock. */
-static int raw_open(const char *path, int flags)
-{
-    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0600);
-}
-
-static void raw_close(int fd)
-{
-    syscall(SYS_close, fd);
-}
-
-static bool write_zeros(int fd, uint64_t offset, uint64_t bytes)
-{
-    static const char zeros[65536];
-    while (bytes > 0) {
-        size_t chunk = bytes < sizeof zeros ? bytes : sizeof zeros;
-        long n = syscall(SYS_pwrite64, fd, zeros, chunk, offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        offset += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return true;
-}
-
-/* Gives the range real blocks on the disk, so that writing to its mapping can't fail later. */
-static bool allocate_blocks(int fd, uint64_t offset, uint64_t bytes)
-{
-    long r;
-    struct rlimit most;
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && offset + bytes > most.rlim_cur) { /* SIGXFSZ would end the program */
-        errno = EFBIG;
-        return false;
-    }
-    do
-        r = syscall(SYS_fallocate, fd, 0, offset, bytes);
-    while (r < 0 && errno == EINTR);
-    if (r == 0)
-        return true;
-    return (errno == EOPNOTSUPP || errno == ENOSYS) && write_zeros(fd, offset, bytes);
-}
-
-static bool map_file(struct vt_writer *w, int fd, uint64_t offset, uint64_t bytes)
-{
-    if (!allocate_blocks(fd, offset, bytes))
-        return false;
-    return mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) != MAP_FAILED;
-}
-
-static bool map_memory(struct vt_writer *w, uint64_t offset, uint64_t bytes)
-{
-    return offset + bytes <= w->reserved_bytes &&
-           mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
-}
-
-/* The recording's file, or -1 when the path no longer leads to it. */
-static int reopen(struct vt_writer *w)
-{
-    struct stat st;
-    int fd = raw_open(w->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) == 0 && st.st_dev == w->device && st.st_ino == w->inode)
-        return fd;
-    raw_close(fd);
-    errno = ESTALE;
-    return -1;
-}
-
-/* The disk is gone: what comes from now on stays in memory. */
-static void lose_file(struct vt_writer *w, int error)
-{
-    w->error = error;
-    w->state = VT_WRITER_PARTIAL;
-    vt_writer_header(w)->flags |= VT_FLAG_NO_SPACE;
-}
-
-static bool grow_in_file(struct vt_writer *w, uint64_t bytes, uint64_t *offset)
-{
-    struct vt_header *h = vt_writer_header(w);
-    if (w->state != VT_WRITER_FILE)
-        return false;
-    if (w->file_bytes + bytes > h->limit_bytes) {
-        h->flags |= VT_FLAG_BOUND_REACHED;
-        return false;
-    }
-    int fd = reopen(w);
-    bool ok = fd >= 0 && map_file(w, fd, w->file_bytes, bytes);
-    if (!ok)
-        lose_file(w, errno);
-    if (fd >= 0)
-        raw_close(fd);
-    if (!ok)
-        return false;
-    *offset = w->file_bytes;
-    w->file_bytes += bytes;
-    h->used_bytes = w->file_bytes;
-    return true;
-}
-
-static bool add_extent(struct vt_writer *w, struct vt_section_entry *s, unsigned e)
-{
-    uint64_t bytes = round_up(((uint64_t)s->first << e) * s->record_bytes, page_bytes()), offset;
-    int saved = errno;
-    bool ok = grow_in_file(w, bytes, &offset);
-    if (!ok && map_memory(w, w->memory_bytes, bytes)) {
-        offset = w->memory_bytes;
-        w->memory_bytes += bytes;
-        ok = true;
-    }
-    errno = saved;
-    if (ok)
-        __atomic_store_n(&s->extent[e], offset, __ATOMIC_RELEASE);
-    return ok;
-}
-
 /* Makes sure that record i has an extent. */
 static bool ensure(struct vt_writer *w, struct vt_section_entry *s, uint64_t i)
 {
     unsigned e = 63u - (unsigned)__builtin_clzll((i >> __builtin_ctz(s->first)) + 1);
     if (e >= VT_MAX_EXTENTS)
         return false;
-    return s->extent[e] || add_extent(w, s, e);
+    return s->extent[e] || vt_file_add_extent(w, s, e);
 }
 
 static void make_directory(struct vt_header *h, const struct vt_writer_options *o)
@@ -224,117 +82,24 @@ static void make_header(struct vt_writer *w, const struct vt_writer_options *o)
     memcpy(h->magic, VT_MAGIC, sizeof h->magic); /* last: a reader that comes earlier sees no recording */
 }
 
-/* Copies a name into a file name: what a shell or a path could trip over becomes '_'. */
-static void clean_name(char *to, size_t size, const char *from)
-{
-    size_t n = 0;
-    for (; *from && n + 1 < size; from++) {
-        unsigned char c = (unsigned char)*from;
-        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '+' ||
-                     (c == '.' && n > 0);
-        to[n++] = plain ? (char)c : '_';
-    }
-    to[n] = 0;
-}
-
-static bool make_path(struct vt_writer *w, const struct vt_writer_options *o, uint64_t start_ms)
-{
-    char directory[VT_PATH_MAX - 300], program[65], host[65], rank[24] = "";
-    if (o->directory && o->directory[0] == '/')
-        snprintf(directory, sizeof directory, "%s", o->directory);
-    else {
-        if (!getcwd(directory, sizeof directory))
-            return false;
-        size_t n = strlen(directory);
-        if (o->directory && o->directory[0])
-            snprintf(directory + n, sizeof directory - n, "/%s", o->directory);
-    }
-    clean_name(program, sizeof program, o->program);
-    clean_name(host, sizeof host, o->host);
-    if (o->rank >= 0)
-        snprintf(rank, sizeof rank, ".rank%d", o->rank);
-    int n = snprintf(w->path, sizeof w->path, "%s/vramtrack.%s.%s%s.%d.%llu.vtr", strcmp(directory, "/") ? directory : "", program, host,
-                     rank, o->pid, (unsigned long long)start_ms);
-    return n > 0 && (size_t)n < sizeof w->path;
-}
-
-/* Creates the file under a name that nothing has, or -1 with errno. */
-static int create(struct vt_writer *w, const struct vt_writer_options *o)
-{
-    uint64_t start_ms = o->start_unix_ns / 1000000;
-    for (int attempt = 0; attempt < 100; attempt++) {
-        if (!make_path(w, o, start_ms + (uint64_t)attempt))
-            break;
-        int fd = raw_open(w->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    if (!errno)
-        errno = ENAMETOOLONG;
-    return -1;
-}
-
-static bool open_file(struct vt_writer *w, const struct vt_writer_options *o)
-{
-    struct stat st;
-    errno = 0;
-    int fd = create(w, o);
-    if (fd < 0)
-        return false;
-    uint64_t bytes = round_up(VT_HEADER_BYTES, page_bytes());
-    bool ok = fstat(fd, &st) == 0 && map_file(w, fd, 0, bytes);
-    int error = errno;
-    raw_close(fd);
-    if (!ok) { /* nobody has seen it yet */
-        unlink(w->path);
-        errno = error;
-        return false;
-    }
-    w->device = st.st_dev;
-    w->inode = st.st_ino;
-    w->file_bytes = bytes;
-    w->state = VT_WRITER_FILE;
-    return true;
-}
-
-/* A place far below the libraries. Among them, gigabytes of reserved address space would push the driver's mappings into
- * page tables of their own, which the kernel then makes and frees at every allocation: cudaMalloc + cudaFree of 64 MiB
- * took 100 us instead of 80 (H200, driver 580). Only a hint: if something lies there, the kernel chooses. */
-static void *far_place(void)
-{
-    uintptr_t here = (uintptr_t)&page_bytes, distance = (uintptr_t)1 << 41;
-    return here > 2 * distance ? (void *)((here - distance) & ~(((uintptr_t)1 << 30) - 1)) : NULL;
-}
-
-static bool reserve(struct vt_writer *w, uint64_t limit)
-{
-    for (uint64_t times = 16; times >= 2; times /= 2) { /* RLIMIT_AS may be tight */
-        void *p = mmap(far_place(), limit * times, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED)
-            continue;
-        w->base = p;
-        w->reserved_bytes = limit * times;
-        w->memory_bytes = limit;
-        return true;
-    }
-    return false;
-}
-
-bool vt_writer_open(struct vt_writer *w, const struct vt_writer_options *o)
+bool vt_writer_open(struct vt_writer *w, const struct vt_writer_options *asked)
 {
     int saved = errno;
+    struct vt_writer_options granted = *asked, *o = &granted;
     memset(w, 0, sizeof *w);
-    if (!reserve(w, round_up(o->limit_bytes, page_bytes())))
+    granted.limit_bytes = vt_round_up(asked->limit_bytes, vt_page_bytes());
+    if (!vt_file_reserve(w, &granted.limit_bytes)) {
+        errno = saved;
         return false;
-    if (!open_file(w, o)) {
+    }
+    if (!vt_file_open(w, o)) {
         w->error = errno;
         w->path[0] = 0;
-        if (!map_memory(w, 0, round_up(VT_HEADER_BYTES, page_bytes()))) {
+        if (!vt_file_open_in_memory(w)) {
             munmap(w->base, w->reserved_bytes);
             errno = saved;
             return false;
         }
-        w->state = VT_WRITER_MEMORY;
     }
     make_header(w, o);
     vt_writer_string(w, "", 1); /* so that id 0 means "no string" */
@@ -396,7 +161,7 @@ void vt_writer_publish(struct vt_writer *w, enum vt_section section)
  * writing them costs. */
 static void prepare_events(struct vt_writer *w, const struct vt_section_entry *s, uint64_t i)
 {
-    uint64_t page = page_bytes(), extent_end = s->first, last = i + EVENTS_AHEAD;
+    uint64_t page = vt_page_bytes(), extent_end = s->first, last = i + EVENTS_AHEAD;
     int saved = errno;
     while (extent_end <= i)
         extent_end = 2 * extent_end + s->first;
@@ -408,11 +173,23 @@ static void prepare_events(struct vt_writer *w, const struct vt_section_entry *s
     errno = saved;
 }
 
+static bool has_extent(const struct vt_section_entry *s, uint64_t i)
+{
+    return vt_record_offset(s, i) != 0;
+}
+
+/* The ring must not spill into memory while there is a file: what comes newest would be lost with the process. */
+static bool may_grow(const struct vt_writer *w, const struct vt_section_entry *s, uint64_t i)
+{
+    uint64_t bytes = vt_round_up((i + s->first) * s->record_bytes, vt_page_bytes()); /* extent e starts at first * (2^e - 1) */
+    return w->state == VT_WRITER_MEMORY || (w->state == VT_WRITER_FILE && w->file_bytes + bytes <= vt_writer_header(w)->limit_bytes);
+}
+
 struct vt_event *vt_writer_next_event(struct vt_writer *w)
 {
     struct vt_section_entry *s = &vt_writer_header(w)->section[VT_EVENTS];
     uint64_t i = s->count < s->limit ? s->count : s->count % s->limit;
-    if (!ensure(w, s, i)) { /* no room for the ring to grow: wrap at what there is */
+    if (!has_extent(s, i) && (!may_grow(w, s, i) || !ensure(w, s, i))) { /* wrap at what there is */
         s->limit = i;
         if (!i)
             return NULL;
@@ -431,7 +208,7 @@ uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length)
         return 0;
     if (length > STRING_BYTES_MAX - 8)
         length = STRING_BYTES_MAX - 8;
-    uint64_t need = round_up(sizeof(struct vt_string) + length + 1, 4);
+    uint64_t need = vt_round_up(sizeof(struct vt_string) + length + 1, 4);
     unsigned e = 63u - (unsigned)__builtin_clzll((s->count >> __builtin_ctz(s->first)) + 1);
     uint64_t extent_end = s->first * ((2ull << e) - 1);
     if (s->count + need > extent_end)
@@ -447,15 +224,24 @@ uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length)
     return (uint32_t)at;
 }
 
-/* Extents keep their order but move together: those that lie behind the file's limit would blow up the image. */
+/* Bytes of an extent that hold records. What only other programs need (events, slots) is left out of the image: with a
+ * million live allocations the copy would double what the process uses. */
+static uint64_t image_bytes(const struct vt_header *h, int section, unsigned e)
+{
+    const struct vt_section_entry *s = &h->section[section];
+    uint64_t before = s->first * ((1ull << e) - 1), records = (uint64_t)s->first << e;
+    if (section == VT_EVENTS || section == VT_LIVE || section == VT_MOMENT_SLOTS || !s->extent[e] || s->count <= before)
+        return 0;
+    return (s->count - before < records ? s->count - before : records) * s->record_bytes;
+}
+
 uint64_t vt_writer_image(const struct vt_writer *w, void **image)
 {
     const struct vt_header *h = vt_writer_header(w);
-    uint64_t page = page_bytes(), bytes = round_up(VT_HEADER_BYTES, page), at = bytes;
+    uint64_t page = vt_page_bytes(), bytes = vt_round_up(VT_HEADER_BYTES, page), at = bytes;
     for (int i = 0; i < VT_SECTION_COUNT; i++)
-        for (unsigned e = 0; i != VT_EVENTS && e < VT_MAX_EXTENTS; e++)
-            if (h->section[i].extent[e])
-                bytes += round_up(((uint64_t)h->section[i].first << e) * h->section[i].record_bytes, page);
+        for (unsigned e = 0; e < VT_MAX_EXTENTS; e++)
+            bytes += vt_round_up(image_bytes(h, i, e), page);
     unsigned char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED)
         return 0;
@@ -463,15 +249,13 @@ uint64_t vt_writer_image(const struct vt_writer *w, void **image)
     struct vt_header *to = (struct vt_header *)copy;
     for (int i = 0; i < VT_SECTION_COUNT; i++)
         for (unsigned e = 0; e < VT_MAX_EXTENTS; e++) {
-            uint64_t from = h->section[i].extent[e];
-            to->section[i].extent[e] = 0;
-            if (!from || i == VT_EVENTS)
-                continue;
-            uint64_t size = ((uint64_t)h->section[i].first << e) * h->section[i].record_bytes;
-            memcpy(copy + at, w->base + from, size);
-            to->section[i].extent[e] = at;
-            at += round_up(size, page);
+            uint64_t size = image_bytes(h, i, e);
+            to->section[i].extent[e] = size ? at : 0;
+            if (size)
+                memcpy(copy + at, w->base + h->section[i].extent[e], size);
+            at += vt_round_up(size, page);
         }
+    to->section[VT_LIVE].count = to->section[VT_MOMENT_SLOTS].count = 0;
     to->used_bytes = bytes;
     *image = copy;
     return bytes;

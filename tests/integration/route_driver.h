@@ -13,7 +13,7 @@ static CUmemoryPool pools[2], shared_pool[2], imported_pool[2];
 static void on(int d)
 {
     device = d;
-    OK(via.cuCtxSetCurrent(primary[d]));
+    OK(via.help.cuCtxSetCurrent(primary[d]));
 }
 
 typedef unsigned long long item;
@@ -163,7 +163,7 @@ TAKER(cuMemImportFromShareableHandle)
 {
     CUmemGenericAllocationHandle h = support_create(n, device);
     int fd = -1, d = device;
-    OK(via.cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    OK(via.help.cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     int r = via.cuMemImportFromShareableHandle(p, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     OK(via.cuMemRelease(h));
     gave("support_create", "vmm_physical", d, "cuMemCreate", n, n);
@@ -175,7 +175,7 @@ TAKER(cuMemPoolImportPointer)
 {
     CUmemPoolPtrExportData data;
     CUdeviceptr original = support_shared(n);
-    OK(via.cuMemPoolExportPointer(&data, original));
+    OK(via.help.cuMemPoolExportPointer(&data, original));
     int r = via.cuMemPoolImportPointer(p, imported_pool[device], &data);
     OK(via.cuMemFreeAsync(original, NULL));
     gave("support_shared", "async", device, "cuMemAllocFromPoolAsync", n, n);
@@ -215,7 +215,7 @@ static void run_graph(CUgraph g)
 {
     CUgraphExec e;
     OK(via.cuGraphInstantiateWithFlags(&e, g, 0));
-    OK(via.cuGraphLaunch(e, NULL));
+    OK(via.help.cuGraphLaunch(e, NULL));
 }
 
 static CUmemPoolProps node_pool(void)
@@ -229,7 +229,7 @@ TAKER(cuGraphAddMemAllocNode)
     CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = node_pool(), .bytesize = n};
     CUgraphNode node;
     CUgraph g;
-    OK(via.cuGraphCreate(&g, 0));
+    OK(via.help.cuGraphCreate(&g, 0));
     int r = via.cuGraphAddMemAllocNode(&node, g, NULL, 0, &params);
     if (!r)
         run_graph(g);
@@ -243,7 +243,7 @@ TAKER(cuGraphAddNode)
                                 .alloc = {.poolProps = node_pool(), .bytesize = n}};
     CUgraphNode node;
     CUgraph g;
-    OK(via.cuGraphCreate(&g, 0));
+    OK(via.help.cuGraphCreate(&g, 0));
     int r = via.cuGraphAddNode(&node, g, NULL, 0, &params);
     if (!r)
         run_graph(g);
@@ -257,7 +257,7 @@ TAKER(cuGraphAddNode_v2)
                                 .alloc = {.poolProps = node_pool(), .bytesize = n}};
     CUgraphNode node;
     CUgraph g;
-    OK(via.cuGraphCreate(&g, 0));
+    OK(via.help.cuGraphCreate(&g, 0));
     int r = via.cuGraphAddNode_v2(&node, g, NULL, NULL, 0, &params);
     if (!r)
         run_graph(g);

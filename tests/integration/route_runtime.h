@@ -136,7 +136,7 @@ static const char *runtime_api(const struct runtime_act *a)
 static void runtime_on(int d)
 {
     runtime_device = d;
-    OK(via.cudaSetDevice(d));
+    OK(via.help.cudaSetDevice(d));
 }
 
 static item runtime_take(const struct runtime_act *a, size_t n)
@@ -168,7 +168,7 @@ static void runtime_play(const struct runtime_act *a, size_t n)
     item other = runtime_take(a, n);
     runtime_give(a, first, n, 0);
     MUST(!SIM_FAIL_NEXT(a->driver, cudaErrorNotPermitted));
-    MUST(a->act.take(&none, n) == cudaErrorNotPermitted && via.cudaGetLastError() == cudaErrorNotPermitted);
+    MUST(a->act.take(&none, n) == cudaErrorNotPermitted && via.help.cudaGetLastError() == cudaErrorNotPermitted);
     refused(a->act.function, a->act.kind, a->act.where == OF_HOST ? -1 : 1, runtime_api(a), requested_of(&a->act, n),
             cudaErrorNotPermitted);
     runtime_on(0);
@@ -192,7 +192,7 @@ static void run_runtime(void)
         struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
                                          .location = {.type = cudaMemLocationTypeDevice, .id = d}};
         runtime_on(d);
-        OK(via.cudaMemPoolCreate(&runtime_pools[d], &props));
+        OK(via.help.cudaMemPoolCreate(&runtime_pools[d], &props));
     }
     for (size_t i = 0; i < RUNTIME_ACTS; i++)
         runtime_play(&runtime_acts[i], (i + 1) * PAGE);

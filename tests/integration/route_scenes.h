@@ -41,7 +41,7 @@ static void scene_cuGetProcAddress_v2(size_t n)
 static cuuint64_t pool_figure(CUmemoryPool pool, CUmemPool_attribute a)
 {
     cuuint64_t value = 0;
-    OK(via.cuMemPoolGetAttribute(pool, a, &value));
+    OK(via.help.cuMemPoolGetAttribute(pool, a, &value));
     return value;
 }
 
@@ -55,9 +55,9 @@ static void scene_pools(size_t n)
     OK(via.cuMemPoolCreate(&pool, &props));
     OK(via.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     MUST(pool_figure(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == keep);
-    OK(via.cuDeviceGetMemPool(&before, device));
+    OK(via.help.cuDeviceGetMemPool(&before, device));
     OK(via.cuDeviceSetMemPool(device, pool));
-    OK(via.cuDeviceGetMemPool(&now, device));
+    OK(via.help.cuDeviceGetMemPool(&now, device));
     MUST(now == pool);
     OK(via.cuMemAllocAsync(&p, n, NULL));
     took(__func__, "async", device, "cuMemAllocAsync", n, n);
@@ -72,23 +72,32 @@ static void scene_pools(size_t n)
     MUST(via.cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
 }
 
-/* A stream is gone and its handle may come back on another device: the memory is where the new stream is. */
+/* Streams are gone and their handles come back on another device: the memory is where the new stream is. */
 static void scene_cuStreamDestroy_v2(size_t n)
 {
+    CUstream before[16], now[16];
     CUdeviceptr p;
-    CUstream s;
-    OK(via.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(via.cuMemAllocAsync(&p, n, s));
-    took(__func__, "async", device, "cuMemAllocAsync", n, n);
-    OK(via.cuMemFreeAsync(p, s));
-    gave(__func__, "async", device, "cuMemAllocAsync", n, n);
-    OK(via.cuStreamDestroy_v2(s));
-    on(!device);
-    OK(via.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(via.cuMemAllocAsync(&p, n, s));
-    took(__func__, "async", device, "cuMemAllocAsync", n, n); /* on() chose it */
-    OK(via.cuStreamDestroy_v2(s));
-    on(!device);
+    int same = 0;
+    for (int i = 0; i < 16; i++) {
+        OK(via.help.cuStreamCreate(&before[i], CU_STREAM_NON_BLOCKING));
+        OK(via.cuMemAllocAsync(&p, n, before[i]));
+        took(__func__, "async", 0, "cuMemAllocAsync", n, n);
+    }
+    for (int i = 0; i < 16; i++)
+        OK(via.cuStreamDestroy_v2(before[i]));
+    on(1);
+    for (int i = 0; i < 16; i++)
+        OK(via.help.cuStreamCreate(&now[i], CU_STREAM_NON_BLOCKING));
+    on(0);
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < 16; j++)
+            same += now[i] == before[j];
+        OK(via.cuMemAllocAsync(&p, n, now[i]));
+        took(__func__, "async", 1, "cuMemAllocAsync", n, n); /* the stream's device, not the current one */
+    }
+    MUST(same > 0); /* else this shows nothing */
+    for (int i = 0; i < 16; i++)
+        OK(via.cuStreamDestroy_v2(now[i]));
 }
 
 /* Retained, then released once and unmapped: one reference is left, and so is the memory. */
@@ -161,7 +170,7 @@ static void scene_ipc(size_t n)
     do {                                                                               \
         CUDA_MEM_ALLOC_NODE_PARAMS alloc_ = {.poolProps = node_pool(), .bytesize = n}; \
         CUgraphNode node_;                                                             \
-        OK(via.cuGraphCreate(&g, 0));                                                  \
+        OK(via.help.cuGraphCreate(&g, 0));                                             \
         OK(via.cuGraphAddMemAllocNode(&node_, g, NULL, 0, &alloc_));                   \
         took(__func__, "graph", device, "cuGraphAddMemAllocNode", n, n);               \
     } while (0)
@@ -202,8 +211,8 @@ SCENE void capture_scene(const char *function, int per_thread, int begin(CUstrea
     CUstream s = NULL;
     CUdeviceptr p;
     if (!per_thread)
-        OK(via.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(via.cuGraphCreate(&given, 0));
+        OK(via.help.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(via.help.cuGraphCreate(&given, 0));
     OK(begin(s, given));
     OK(alloc(&p, n, s));
     took(function, "graph", device, api, n, n);
@@ -245,13 +254,13 @@ CAPTURE_SCENE(cuStreamBeginCaptureToGraph_ptsz, 1, g, NULL, NULL, 0, CU_STREAM_C
         CUcontext c, after;                                     \
         CUdeviceptr p;                                          \
         OK(make);                                               \
-        OK(via.cuCtxSetCurrent(c));                             \
+        OK(via.help.cuCtxSetCurrent(c));                        \
         OK(via.cuMemAlloc_v2(&p, n));                           \
         took(__func__, "device", d, "cuMemAlloc_v2", n, n);     \
         OK(end);                                                \
         if (!(lives))                                           \
             gone(__func__, "device", d, "cuMemAlloc_v2", n, n); \
-        OK(via.cuCtxGetCurrent(&after));                        \
+        OK(via.help.cuCtxGetCurrent(&after));                   \
         on(0);                                                  \
     }
 CONTEXT_SCENE(cuCtxCreate_v2, 2, via.cuCtxCreate_v2(&c, 0, 2), via.cuCtxDestroy_v2(c), 0)
@@ -326,7 +335,7 @@ static void start_driver(void)
         OK(via.cuMemPoolCreate(&pools[d], &props));
         props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         OK(via.cuMemPoolCreate(&shared_pool[d], &props));
-        OK(via.cuMemPoolExportToShareableHandle(&fd, shared_pool[d], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        OK(via.help.cuMemPoolExportToShareableHandle(&fd, shared_pool[d], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
         OK(via.cuMemPoolImportFromShareableHandle(&imported_pool[d], (void *)(intptr_t)fd,
                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
         close(fd);

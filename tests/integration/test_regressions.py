@@ -86,6 +86,8 @@ class Regression01NothingChanges(Case):
         self.assertEqual(os.listdir(self.dir), [])
 
     def unwinding(self, way, *cuda):
+        if vt.SAN == "tsan":
+            self.skipTest("pthread_exit of the first thread does not end under TSan alone")
         plugins = [vt.compile(THROWER, shared=True, name="thrower"),
                    vt.compile(RETHROWER, shared=True, name="rethrower")]
         return [build("regr_threads.c", "-lcuda" if cuda else "-DNO_CUDA"), way, *plugins, *cuda]

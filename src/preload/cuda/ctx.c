@@ -17,7 +17,7 @@ static bool goes_with_context(const struct vt_node *n, const struct vt_slot *s, 
     case VT_KIND_MANAGED:
     case VT_KIND_ARRAY:
     case VT_KIND_IMPORTED:
-        return n->key.space != VT_SPACE_OBJECT;
+        return n->space != VT_SPACE_OBJECT;
     default:
         return false;
     }
