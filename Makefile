@@ -119,6 +119,7 @@ include tests/sim/sim.mk
 -include tests/unit/unit.mk
 -include tests/integration/integration.mk
 include tests/demo/demo.mk
+include tests/fuzz/fuzz.mk
 -include bench/bench.mk
 
 # Objects depend on the flags: CC=clang or DEBUG=1 in the same directory rebuilds what has to be rebuilt.

@@ -19,8 +19,7 @@
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
 
-typedef int backtrace_fn(void **buffer, int size);
-static backtrace_fn *take;
+vt_unwind_fn *vt_unwind;
 static const char *unwinder;
 static int prepared;
 
@@ -75,11 +74,11 @@ static bool use_libunwind(void)
     return false;
 #endif
     void *h = open_beside("libunwind.so.8");
-    backtrace_fn *f = h ? (backtrace_fn *)vt_real_dlsym(h, "unw_backtrace") : NULL;
+    vt_unwind_fn *f = h ? (vt_unwind_fn *)vt_real_dlsym(h, "unw_backtrace") : NULL;
     if (!f)
         return false;
     unwinder = "libunwind";
-    __atomic_store_n(&take, f, __ATOMIC_RELEASE);
+    __atomic_store_n(&vt_unwind, f, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -93,7 +92,7 @@ static bool use_libgcc(void)
     if (!gcc_backtrace || !gcc_get_ip)
         return false;
     unwinder = "libgcc";
-    __atomic_store_n(&take, gcc_take, __ATOMIC_RELEASE);
+    __atomic_store_n(&vt_unwind, gcc_take, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -105,7 +104,7 @@ void vt_stack_prepare(void)
             unwinder = "none: neither libunwind.so.8 nor libgcc_s.so.1 can be opened";
         else {
             void *warm[16]; /* the first walk parses tables: not in somebody's first allocation */
-            take(warm, 16);
+            vt_unwind(warm, 16);
         }
     }
     errno = saved;
@@ -121,42 +120,31 @@ static bool ours(const void *ip)
     return (const char *)ip >= __ehdr_start && (const char *)ip < _end;
 }
 
-void vt_stack_take(struct vt_stack *s)
+void vt_stack_finish(struct vt_stack *s, int n)
 {
-    void *raw[VT_DEPTH_MAX + 16];
-    int saved = errno, depth = (int)vt_options()->depth;
-    s->count = 0;
-    s->hash = 0;
-    if (!prepared)
-        vt_stack_prepare();
-    backtrace_fn *f = __atomic_load_n(&take, __ATOMIC_ACQUIRE);
-    if (f && vt_options()->stacks != VT_STACKS_OFF) {
-        vt_tls.unwinding = 1;
-        int n = f(raw, depth + 8), i = 0;
-        vt_tls.unwinding = 0;
-        while (i < n && ours(raw[i]))
-            i++;
-        while (n > i && !raw[n - 1])
-            n--;
-        if (n - i > depth)
-            n = i + depth;
-        s->count = n > i ? (unsigned)(n - i) : 0;
-        memcpy(s->ip, raw + i, s->count * sizeof *raw);
-    }
+    int depth = (int)vt_options()->depth, i = 0;
+    while (i < n && ours(s->ip[i]))
+        i++;
+    while (n > i && !s->ip[n - 1])
+        n--;
+    if (n - i > depth)
+        n = i + depth;
+    s->count = n > i ? (unsigned)(n - i) : 0;
+    if (i)
+        memmove(s->ip, s->ip + i, s->count * sizeof s->ip[0]);
     /* two chains of multiplications that do not wait for each other */
     uint64_t h = 0x2545f4914f6cdd1dull, g = 0x9fb21c651e98df25ull;
-    unsigned i = 0;
-    for (; i + 1 < s->count; i += 2) {
-        h = (h ^ (uintptr_t)s->ip[i]) * 0x9fb21c651e98df25ull;
-        g = (g ^ (uintptr_t)s->ip[i + 1]) * 0xd6e8feb86659fd93ull;
+    unsigned k = 0;
+    for (; k + 1 < s->count; k += 2) {
+        h = (h ^ (uintptr_t)s->ip[k]) * 0x9fb21c651e98df25ull;
+        g = (g ^ (uintptr_t)s->ip[k + 1]) * 0xd6e8feb86659fd93ull;
         h ^= h >> 29;
         g ^= g >> 31;
     }
-    if (i < s->count)
-        h = (h ^ (uintptr_t)s->ip[i]) * 0x9fb21c651e98df25ull;
+    if (k < s->count)
+        h = (h ^ (uintptr_t)s->ip[k]) * 0x9fb21c651e98df25ull;
     h = (h ^ (h >> 32) ^ (g << 17 | g >> 47) ^ s->count) * 0xd6e8feb86659fd93ull;
     s->hash = h ^ h >> 29;
-    errno = saved;
 }
 
 void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *o)

@@ -7,6 +7,7 @@
 #ifndef VT_PRELOAD_STACK_H
 #define VT_PRELOAD_STACK_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,12 +20,14 @@ struct vt_object { /* a loaded object, as the loader describes it now */
     void *link_map;
 };
 
+#define VT_OWN_FRAMES 8 /* of this library, at the inner end, at most */
+
 struct vt_stack {
     unsigned count;        /* frames, innermost first, our own left out */
     uint32_t objects;      /* entries of object[]; 0 until vt_stack_locate */
     uint64_t hash;         /* of the addresses; 64 bits, so that equal hashes are taken for equal stacks: with 100,000
                               stacks the chance of one mix-up is 3e-10 */
-    void *ip[VT_DEPTH_MAX];
+    void *ip[VT_DEPTH_MAX + VT_OWN_FRAMES];
 };
 
 struct vt_stack_objects {
@@ -37,8 +40,27 @@ struct vt_stack_objects {
  * first capture does it. */
 void vt_stack_prepare(void);
 
-/* The calling thread's stack from outside this library outwards. Keeps errno. */
-void vt_stack_take(struct vt_stack *s);
+/* The unwinder, once it is there: fills `buffer` with at most `size` return addresses, innermost first. */
+typedef int vt_unwind_fn(void **buffer, int size);
+extern vt_unwind_fn *vt_unwind;
+
+/* Takes our own frames off the front of the n addresses in s->ip, cuts to the depth wanted and makes the hash. */
+void vt_stack_finish(struct vt_stack *s, int n);
+
+/* The calling thread's stack from outside this library outwards. Inline, so that a wrapper's own frame is the only one of
+ * ours that is walked: each costs as much as one of the program's. Keeps errno. */
+static inline __attribute__((always_inline)) void vt_stack_take(struct vt_stack *s)
+{
+    int saved = errno, n = 0;
+    if (vt_options()->stacks != VT_STACKS_OFF) {
+        if (!__atomic_load_n(&vt_unwind, __ATOMIC_ACQUIRE))
+            vt_stack_prepare();
+        if (__atomic_load_n(&vt_unwind, __ATOMIC_ACQUIRE))
+            n = vt_unwind(s->ip, (int)vt_options()->depth + VT_OWN_FRAMES);
+    }
+    vt_stack_finish(s, n);
+    errno = saved;
+}
 
 /* Finds the object of every frame. */
 void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *objects);

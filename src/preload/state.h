@@ -20,7 +20,7 @@
  * in the static TLS block. */
 struct vt_tls {
     uint8_t busy;             /* inside our own code */
-    uint8_t unwinding;        /* inside the unwinder, which a signal handler must not enter a second time */
+    uint8_t unused;
     uint16_t entry;           /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
     uint16_t runtime;         /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
     uint16_t driver_events;   /* recorded inside that runtime call */

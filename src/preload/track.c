@@ -151,20 +151,16 @@ static void book(const struct vt_alloc *a, uint32_t site)
     event(VT_EVENT_ALLOC, &slot, 0, now);
 }
 
-void vt_record_alloc(const struct vt_call *call, const struct vt_alloc *a)
+void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, struct vt_taken_stack *t)
 {
-    if (!call->record || vt_tls.busy)
-        return;
     int saved = errno;
     uint32_t site, report = VT_NONE;
-    struct vt_taken_stack t;
     struct vt_site_key key = {a->level, (uint8_t)a->kind, a->device, call->label};
-    t.located = false;
-    vt_stack_take(&t.stack);
-    if (lock_with_site(&key, &t, &site)) {
+    t->located = false;
+    if (lock_with_site(&key, t, &site)) {
         book(a, site);
         if (vt_tls.pending)
-            report = vt_failure_resolve_by_success(a->bytes, &t.stack);
+            report = vt_failure_resolve_by_success(a->bytes, &t->stack);
         vt_state_unlock();
     }
     vt_tls.driver_events++;

@@ -24,8 +24,25 @@ struct vt_alloc {
     uint8_t flags;      /* VT_SLOT_* */
 };
 
-/* An allocation succeeded. */
-void vt_record_alloc(const struct vt_call *call, const struct vt_alloc *a);
+
+struct vt_taken_stack {
+    struct vt_stack stack;
+    struct vt_stack_objects objects;
+    bool located; /* objects is filled */
+};
+
+/* An allocation succeeded; `t` is the stack of the call. */
+void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, struct vt_taken_stack *t);
+
+/* The same from the calling stack. */
+static inline __attribute__((always_inline)) void vt_record_alloc(const struct vt_call *call, const struct vt_alloc *a)
+{
+    struct vt_taken_stack t;
+    if (!call->record || vt_tls.busy)
+        return;
+    vt_stack_take(&t.stack);
+    vt_record_alloc_at(call, a, &t);
+}
 
 /* An allocation was refused with `code`. */
 void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a, int code);
@@ -57,12 +74,7 @@ void vt_retire(vt_leaves_fn *leaves, void *argument);
 /* With the lock held: the same for one known node. */
 void vt_retire_node(struct vt_node *node, uint64_t now);
 
-/* With the lock held: the site of the calling stack, made if needed. VT_NONE: no room. The stack must be located. */
-struct vt_taken_stack {
-    struct vt_stack stack;
-    struct vt_stack_objects objects;
-    bool located;
-};
+/* With the lock held: the frame id of a stack; 0 if it is not in the tree and was not located. */
 uint32_t vt_stack_id(struct vt_taken_stack *t);
 void vt_locate(struct vt_taken_stack *t);
 

@@ -86,8 +86,6 @@ class Regression01NothingChanges(Case):
         self.assertEqual(os.listdir(self.dir), [])
 
     def unwinding(self, way, *cuda):
-        if vt.SAN == "tsan":
-            self.skipTest("pthread_exit of the first thread does not end under TSan alone")
         plugins = [vt.compile(THROWER, shared=True, name="thrower"),
                    vt.compile(RETHROWER, shared=True, name="rethrower")]
         return [build("regr_threads.c", "-lcuda" if cuda else "-DNO_CUDA"), way, *plugins, *cuda]
@@ -95,6 +93,8 @@ class Regression01NothingChanges(Case):
     def test_01_exceptions_and_cancellation(self):
         self.assertNotIn("libgcc_s", " ".join(needed_by(self.unwinding("throw")[0])))
         for way in ("throw", "cancel", "exit", "terminate"):
+            if way == "exit" and vt.SAN == "tsan":
+                continue  # with TSan alone too: its own thread keeps the process alive when the first thread has gone
             with self.subTest(way=way):
                 self.assert_silent(self.unwinding(way))
         self.assertEqual(self.run_program(self.unwinding("throw")).stdout, "outer 42\nouter 42\n")
@@ -103,6 +103,8 @@ class Regression01NothingChanges(Case):
         """The same with an allocation at every step: behaviour is the same, and all of them are on record."""
         for way, status, allocations, end in (("throw", 23, 4, "exit"), ("cancel", 23, 2, "exit"), ("exit", 0, 3, "exit"),
                                               ("terminate", -6, 4, "killed")):
+            if way == "exit" and vt.SAN == "tsan":
+                continue  # as above
             with self.subTest(way=way):
                 command = self.unwinding(way, "cuda")
                 bare, under = self.run_program(command, preload=False), self.run_program(command, VRAMTRACK_REPORT="off")

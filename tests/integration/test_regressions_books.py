@@ -225,6 +225,7 @@ ENDS = {
 class Regression13Processes(Case):
     def ends(self, scene, expected):
         status, recordings = expected
+        self.forget()  # a scene that failed left its recordings
         bare = self.run_program([build("regr_process.c", "-lcuda"), scene], preload=False)
         self.assertEqual((bare.returncode, bare.stdout, bare.stderr), (status, "", ""))
         self.play(build("regr_process.c", "-lcuda"), scene, code=status, out="")
@@ -233,10 +234,11 @@ class Regression13Processes(Case):
         self.assertEqual(sorted(ends), recordings)
         for r in reports:
             self.assertEqual(r["failures"], [])
-        self.forget()
 
     def test_13_ends_and_children(self):
         for scene, expected in ENDS.items():
+            if scene == "pthread_exit" and vt.SAN == "tsan":
+                continue  # with TSan alone too: its own thread keeps the process alive when the first thread has gone
             with self.subTest(scene=scene):
                 self.ends(scene, expected)
 

@@ -3,7 +3,7 @@
 #include "preload/track.h"
 
 /* A linear allocation of the current context. */
-static void linear(const struct vt_call *call, enum vt_kind kind, CUresult r, const CUdeviceptr *p, uint64_t bytes, uint64_t requested)
+static inline __attribute__((always_inline)) void linear(const struct vt_call *call, enum vt_kind kind, CUresult r, const CUdeviceptr *p, uint64_t bytes, uint64_t requested)
 {
     if (!call->record)
         return;

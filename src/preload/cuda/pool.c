@@ -73,7 +73,7 @@ static uint16_t pool_number(CUmemoryPool pool, int device)
 }
 
 /* After a stream-ordered allocation: as graph memory if the stream is capturing, else in its pool. */
-static void allocated(const struct vt_call *call, CUresult r, const CUdeviceptr *p, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
+static inline __attribute__((always_inline)) void allocated(const struct vt_call *call, CUresult r, const CUdeviceptr *p, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
 {
     if (!call->record)
         return;
