@@ -29,7 +29,7 @@
 
 #define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
 #define VT_MAJOR 1
-#define VT_MINOR 0
+#define VT_MINOR 1
 #define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
 #define VT_HEADER_BYTES 8192u
 #define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
@@ -55,6 +55,7 @@ enum vt_section {
     VT_POOLS,         /* struct vt_pool: stream-ordered memory pools */
     VT_THREADS,       /* struct vt_thread */
     VT_STREAMS,       /* struct vt_stream */
+    VT_CODES,         /* struct vt_code: Python code objects (since 1.1) */
     VT_SECTION_COUNT
 };
 
@@ -137,7 +138,7 @@ struct vt_header {
     uint32_t driver_version; /* cuDriverGetVersion: 13000 = 13.0; 0: unknown */
     uint32_t driver;         /* string id: path of the object that provides the driver API */
     uint32_t oom_count;      /* out-of-memory failures that were not recovered from */
-    uint32_t unused0;
+    uint32_t python;         /* string id: whose Python frames are read, or why none are (since 1.1) */
     uint8_t reserved[512];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
@@ -161,11 +162,21 @@ struct vt_module {
 };
 #define VT_MODULE_SELF 1u  /* this library */
 
-/* A node of the stack tree. Walking `parent` goes from the innermost frame outwards. Ids are index + 1. */
+/* A node of the stack tree. Walking `parent` goes from the innermost frame outwards. Ids are index + 1. Native and Python
+ * stacks are trees of their own in one section; a site names one of each. */
 struct vt_frame {
     uint32_t parent;  /* 0: outermost */
-    uint32_t module;  /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address */
-    uint64_t where;   /* return address minus the module's bias (the caller's instruction ends there: look up where - 1) */
+    uint32_t module;  /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address; VT_PYTHON */
+    uint64_t where;   /* native: return address minus the module's bias (the caller's instruction ends there: look up
+                         where - 1). Python: index in VT_CODES << 32 | line (0: the line is not known) */
+};
+#define VT_PYTHON 0xfffffffeu /* a vt_frame.module: the frame is a Python frame */
+
+/* A Python code object as it was when a stack first named it. */
+struct vt_code {
+    uint32_t file, function; /* string ids, UTF-8; function is the qualified name where Python has one (3.11) */
+    int32_t first_line;
+    uint32_t unused;
 };
 
 #define VT_HISTORY 16
@@ -326,6 +337,7 @@ struct vt_failure {
     uint64_t first_ns, last_ns;
     uint32_t moment;           /* index of the snapshot taken; VT_NONE */
     uint32_t thread;
+    uint32_t allocated_python, freed_python; /* the Python stacks to allocated_at and freed_at (since 1.1) */
 };
 
 struct vt_device {

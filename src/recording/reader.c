@@ -56,6 +56,7 @@ static const struct {
     [VT_POOLS] = {"memory pools", sizeof(struct vt_pool), _Alignof(struct vt_pool)},
     [VT_THREADS] = {"threads", sizeof(struct vt_thread), _Alignof(struct vt_thread)},
     [VT_STREAMS] = {"streams", sizeof(struct vt_stream), _Alignof(struct vt_stream)},
+    [VT_CODES] = {"Python code objects", sizeof(struct vt_code), _Alignof(struct vt_code)},
 };
 
 __attribute__((format(printf, 2, 3))) static void note(struct vt_reading *r, const char *format, ...)

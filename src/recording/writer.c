@@ -33,6 +33,7 @@ static const struct {
     [VT_POOLS] = {sizeof(struct vt_pool), 64, 64},
     [VT_THREADS] = {sizeof(struct vt_thread), 128, 64},
     [VT_STREAMS] = {sizeof(struct vt_stream), 128, 64},
+    [VT_CODES] = {sizeof(struct vt_code), 256, 32},
 };
 
 /* Makes sure that record i has an extent. */

@@ -1,0 +1,54 @@
+/*
+ * The Python stack of the calling thread, read from the interpreter's own frames: by offset, without the GIL, without
+ * touching a reference count and without a call that could run Python code (docs/how-it-works.md says why).
+ *
+ * What can't be read safely is left out, never guessed: an interpreter of an unknown version, or one whose first stack
+ * does not look as it should, is not read at all, and vt_python_status() says why.
+ */
+#ifndef VT_PRELOAD_PYTHON_PYTHON_H
+#define VT_PRELOAD_PYTHON_PYTHON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VT_PYTHON_FRAMES 128
+
+/* One frame. The pointers are only good while the thread is inside the call that took the stack; together the fields tell
+ * a code object from another one that later lies at the same address. */
+struct vt_python_frame {
+    const void *code;
+    const void *file, *table; /* co_filename, co_linetable (co_lnotab): identity, and where to read from */
+    int32_t offset;           /* byte offset of the current instruction; negative: not started */
+    int32_t first_line;
+    uint32_t version;         /* co_version; 0: the interpreter has none */
+    uint32_t unused;
+};
+
+struct vt_python_stack {
+    unsigned count; /* innermost first; 0: no Python on this thread */
+    uint64_t hash;  /* of all fields of all frames */
+    struct vt_python_frame frame[VT_PYTHON_FRAMES];
+};
+
+/* Looks for an interpreter in the process. Cheap when there is none, or when it was found before. Calls dlsym (through
+ * vt_real_dlsym) and, where libpython was opened RTLD_LOCAL, dlopen(RTLD_NOLOAD): from a place where that is allowed
+ * (the wrappers of cuInit and of context creation; the first allocation), never with a lock held. */
+void vt_python_prepare(void);
+
+/* The calling thread's Python stack, at most `depth` frames; count 0 if there is none or it can't be read. No lock, no
+ * malloc, no system call but for a thread's first stacks, which are read through process_vm_readv and checked. Keeps errno. */
+void vt_python_take(struct vt_python_stack *stack, unsigned depth);
+
+/* Names and line of a frame, as UTF-8 with a NUL, cut to the sizes given. Only while the call that took the stack has not
+ * returned. *line is 0 if the instruction has none. False: not readable. No lock, no malloc. */
+bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t file_size, char *function, size_t function_size,
+                        int32_t *line);
+
+/* Is the interpreter shutting down (Py_Finalize has begun)? False if there is none. A plain function call, no lock. */
+bool vt_python_finalizing(void);
+
+/* "CPython 3.12.3", or why no frames are read: one line for the recording. Never NULL. */
+const char *vt_python_status(void);
+
+#endif
