@@ -117,7 +117,7 @@ static bool is_plain(const char *text, unsigned size)
 
 void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t most)
 {
-    size_t at = 0, end = most && length > most ? most - 3 : length;
+    size_t at = 0, end = most && length > most ? (most > 3 ? most - 3 : 0) : length;
 
     while (at < end) {
         unsigned size = vt_utf8_sequence(name + at, length - at);
