@@ -18,8 +18,12 @@ static struct pending {
     bool used;
     uint64_t bytes;
     uint32_t frees; /* the thread's count then */
+    uint32_t thread; /* index */
+    uint64_t since_ns;
     struct vt_stack stack;
 } pending[PENDING_MAX];
+static unsigned pending_count;
+#define PATIENCE_NS 2000000000ull /* allocators retry within milliseconds */
 
 struct failure_entry {
     UT_hash_handle hh;
@@ -139,7 +143,7 @@ static bool nearly_same(const struct vt_stack *a, const struct vt_stack *b)
 static struct pending *pending_of_thread(void)
 {
     struct pending *p = vt_tls.pending ? &pending[vt_tls.pending - 1] : NULL;
-    return p && p->used ? p : NULL;
+    return p && p->used && p->thread == vt_thread_index() ? p : NULL; /* it may have been settled, and its place taken */
 }
 
 /* Settles a pending failure as `kind`; merged with earlier ones of the same key. Returns the record's index. */
@@ -148,6 +152,7 @@ static uint32_t settle(struct pending *p, uint32_t kind)
     struct vt_failure *f = at(p->failure);
     uint32_t index = p->failure, moment = f->moment;
     p->used = false;
+    pending_count--;
     f->kind = kind;
     struct failure_entry *e = known(f, false, 0);
     if (kind == VT_FAILURE_RETRY)
@@ -189,7 +194,8 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
         return;
     at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
     vt_moment_name_oom(at(index)->moment, vt_header()->oom_count + 1); /* as it will be called if we are killed now */
-    pending[i] = (struct pending){.failure = index, .used = true, .bytes = f->bytes, .frees = vt_tls.frees};
+    pending[i] = (struct pending){.failure = index, .used = true, .bytes = f->bytes, .frees = vt_tls.frees, .thread = vt_thread_index(), .since_ns = r.first_ns};
+    pending_count++;
     pending[i].stack.count = t->stack.count;
     memcpy(pending[i].stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
     vt_tls.pending = i + 1;
@@ -205,6 +211,7 @@ static void climb(struct pending *p, const struct vt_failing *f, struct vt_taken
     r->moment = vt_moment_take(VT_MOMENT_OOM, p->failure);
     vt_moment_name_oom(r->moment, vt_header()->oom_count + 1);
     p->frees = vt_tls.frees;
+    p->since_ns = last.last_ns;
     memcpy(p->stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
 }
 
@@ -243,6 +250,14 @@ uint32_t vt_failure_resolve_by_success(uint64_t bytes, const struct vt_stack *st
     bool recovered = bytes >= p->bytes || nearly_same(&p->stack, stack);
     uint32_t index = settle(p, recovered ? VT_FAILURE_RETRY : VT_FAILURE_OOM);
     return recovered ? VT_NONE : index;
+}
+
+uint32_t vt_failure_expire(uint64_t now)
+{
+    for (unsigned i = 0; pending_count && i < PENDING_MAX; i++)
+        if (pending[i].used && now - pending[i].since_ns > PATIENCE_NS)
+            return settle(&pending[i], VT_FAILURE_OOM);
+    return VT_NONE;
 }
 
 uint32_t vt_failure_resolve_all(void)
@@ -293,6 +308,7 @@ void vt_failure_free(const struct vt_failing *f, const struct vt_slot *slot, str
 void vt_failure_forget(void)
 {
     memset(pending, 0, sizeof pending);
+    pending_count = 0;
     failures = NULL;
     withdrawn = 0;
     vt_moment_forget();

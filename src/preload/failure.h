@@ -9,7 +9,7 @@
  *   the same from exactly the same stack                  -> a rung too if the thread freed something in between
  *   refusal of less from nearly the same stack            -> probing downwards: retry; the new one is pending
  *   any other refusal                                     -> out of memory; the new one is pending
- *   end of the process                                    -> out of memory
+ *   end of the process, or two seconds without any of these  -> out of memory
  * "Nearly the same stack": equal but for one frame, which is how two calls in one function of an allocator look.
  */
 #ifndef VT_PRELOAD_FAILURE_H
@@ -35,6 +35,9 @@ uint32_t vt_failure_resolve_by_success(uint64_t bytes, const struct vt_stack *st
 
 /* `slot`: the live allocation that the free was meant for (restored), or NULL. */
 void vt_failure_free(const struct vt_failing *f, const struct vt_slot *slot, struct vt_taken_stack *t);
+
+/* Settles what has been pending for too long, at the next event of any thread. O(1) while nothing is pending. */
+uint32_t vt_failure_expire(uint64_t now);
 
 /* At the end: what is still pending was an out-of-memory. Returns the newest one's index, or VT_NONE. */
 uint32_t vt_failure_resolve_all(void);

@@ -10,13 +10,14 @@
 #include <unistd.h>
 
 #include "preload/arena.h"
+#include "preload/process.h"
 #include "preload/state.h"
 
 #define MODULES_KEPT 4096
 
 struct known {
     uintptr_t start, bias;
-    uint32_t path, index;
+    uint32_t name, index; /* name: string id of what the loader calls it */
 };
 static struct known known[MODULES_KEPT];
 static unsigned known_count;
@@ -67,14 +68,20 @@ static void read_build_id(const struct vt_object *o, struct vt_module *m)
 
 static uint32_t path_id(const struct vt_object *o)
 {
-    return o->name && *o->name ? vt_intern(o->name) : vt_header()->exe;
+    char path[VT_PATH_MAX];
+    if (!o->name || !*o->name)
+        return vt_header()->exe;
+    /* A name as it was given to dlopen, or found through a relative LD_LIBRARY_PATH, leads nowhere from elsewhere. */
+    if (o->name[0] != '/' && strchr(o->name, '/') && vt_process_mapped_file(o->start, path, sizeof path))
+        return vt_intern(path);
+    return vt_intern(o->name);
 }
 
 uint32_t vt_module_index(const struct vt_object *o)
 {
-    uint32_t path = path_id(o);
+    uint32_t name = vt_intern(o->name);
     for (unsigned i = 0; i < known_count; i++)
-        if (known[i].start == o->start && known[i].bias == o->bias && known[i].path == path)
+        if (known[i].start == o->start && known[i].bias == o->bias && known[i].name == name)
             return known[i].index;
     uint64_t index;
     struct vt_module *m = vt_writer_append(&vt_state.writer, VT_MODULES, &index);
@@ -83,12 +90,12 @@ uint32_t vt_module_index(const struct vt_object *o)
     m->start = o->start;
     m->end = o->end;
     m->bias = o->bias;
-    m->path = path;
+    m->path = path_id(o);
     m->seen_ns = vt_now();
     read_build_id(o, m);
     vt_writer_publish(&vt_state.writer, VT_MODULES);
     if (known_count < MODULES_KEPT)
-        known[known_count++] = (struct known){o->start, o->bias, path, (uint32_t)index};
+        known[known_count++] = (struct known){o->start, o->bias, name, (uint32_t)index};
     return (uint32_t)index;
 }
 

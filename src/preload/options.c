@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "preload/process.h"
 #include "preload/warn.h"
 
 static struct vt_options options;
@@ -60,9 +61,9 @@ static bool set_off(struct vt_options *o, const char *v)
 
 static bool set_stacks(struct vt_options *o, const char *v)
 {
-    int i = choice(v, (const char *const[]){"auto", "native", "off", NULL});
+    int i = choice(v, (const char *const[]){"auto", "native", "", "off", NULL});
     if (i >= 0)
-        o->stacks = i == 2 ? VT_STACKS_OFF : VT_STACKS_NATIVE;
+        o->stacks = i == 3 ? VT_STACKS_OFF : VT_STACKS_NATIVE;
     return i >= 0;
 }
 
@@ -101,8 +102,9 @@ static bool set(struct vt_options *o, enum option option, const char *v)
         if ((ok = number(v, 0, 100000000, &n)))
             o->events = n;
         break;
-    case RUN:
-        o->under_run = *v != 0;
+    case RUN: /* the pid of a living `vramtrack run`: a stale one would silence the reports */
+        ok = number(v, 1, INT_MAX, &n);
+        o->under_run = ok && vt_process_is_run((int)n);
         break;
     default:
         break;
@@ -139,6 +141,20 @@ const struct vt_options *vt_options(void)
     options = o;
     __atomic_store_n(&state, 1, __ATOMIC_RELEASE);
     return &options;
+}
+
+void vt_options_resolve_directory(void)
+{
+    static char absolute[PATH_MAX];
+    const char *directory = vt_options()->directory;
+    if (!directory || directory[0] == '/' || !getcwd(absolute, sizeof absolute))
+        return;
+    size_t n = strlen(absolute);
+    if (n + strlen(directory) + 2 > sizeof absolute)
+        return;
+    absolute[n] = '/';
+    strcpy(absolute + n + 1, directory);
+    options.directory = absolute;
 }
 
 void vt_options_complain(void)

@@ -28,6 +28,10 @@ struct vt_options {
 
 const struct vt_options *vt_options(void);
 
+/* A relative VRAMTRACK_DIR means a place seen from where the process starts: called at load, before the program can change
+ * its directory. */
+void vt_options_resolve_directory(void);
+
 /* Says on standard error which names and values were not understood, one line each. Called once, when recording starts. */
 void vt_options_complain(void);
 

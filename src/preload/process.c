@@ -131,6 +131,53 @@ void vt_process_describe(struct vt_header *h, const struct vt_process *p)
     h->writer = vt_writer_string(&vt_state.writer, VT_VERSION, strlen(VT_VERSION));
 }
 
+bool vt_process_is_run(int pid)
+{
+    char path[64], comm[32];
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    size_t n = read_file(path, comm, sizeof comm - 1);
+    comm[n] = 0;
+    return !strncmp(comm, "vramtrack", 9);
+}
+
+/* One line of /proc/self/maps: "start-end perms offset dev inode   path". */
+static bool line_has(const char *line, uintptr_t address, char *path, size_t size)
+{
+    unsigned long start, end;
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &at) < 2 || address < start || address >= end || !at || line[at] != '/')
+        return false;
+    snprintf(path, size, "%s", line + at);
+    return true;
+}
+
+bool vt_process_mapped_file(uintptr_t address, char *path, size_t size)
+{
+    char buffer[8192];
+    size_t kept = 0;
+    bool found = false;
+    int saved = errno, fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && !found) {
+        long got = syscall(SYS_read, fd, buffer + kept, sizeof buffer - 1 - kept);
+        if (got <= 0)
+            break;
+        buffer[kept += (size_t)got] = 0;
+        char *line = buffer, *newline;
+        for (; !found && (newline = strchr(line, '\n')); line = newline + 1) {
+            *newline = 0;
+            found = line_has(line, address, path, size);
+        }
+        kept = strlen(line);
+        memmove(buffer, line, kept);
+        if (kept == sizeof buffer - 1) /* a line of 8 KiB: no path that we could use */
+            kept = 0;
+    }
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    errno = saved;
+    return found;
+}
+
 void vt_process_thread_name(char *name, size_t size)
 {
     char comm[17] = "";

@@ -44,13 +44,14 @@ static void begin_end(int code)
 
 bool vt_process_ending(void)
 {
-    struct vt_stack s;
-    if (vt_state.ending || vt_tls.busy)
+    void *ip[VT_DEPTH_MAX]; /* the whole stack, whatever depth the user wants recorded */
+    if (vt_state.ending || vt_tls.busy || !vt_unwind)
         return vt_state.ending;
-    vt_stack_take(&s);
-    for (unsigned i = 0; i < s.count; i++)
-        if ((char *)s.ip[i] > (char *)exit && (char *)s.ip[i] <= (char *)exit + EXIT_BYTES)
+    int saved = errno, n = vt_unwind(ip, VT_DEPTH_MAX);
+    for (int i = 0; i < n; i++)
+        if ((char *)ip[i] > (char *)exit && (char *)ip[i] <= (char *)exit + EXIT_BYTES)
             begin_end(exit_code);
+    errno = saved;
     return vt_state.ending;
 }
 
@@ -119,6 +120,14 @@ static void pin_driver(void)
         dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+void vt_process_watch_exit(void)
+{
+    static unsigned calls;
+    unsigned n = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+    if ((n & (n - 1)) == 0) /* 1, 2, 4, 8 ...: some twenty entries at most */
+        on_exit(on_exit_handler, NULL);
+}
+
 void vt_process_hooks(void)
 {
     if (__atomic_load_n(&done, __ATOMIC_ACQUIRE) || __atomic_exchange_n(&done, 1, __ATOMIC_ACQ_REL))
@@ -142,6 +151,7 @@ __attribute__((constructor)) static void at_load(void)
     real__Exit = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "_Exit");
     real_quick_exit = (void (*)(int))vt_real_dlsym(RTLD_NEXT, "quick_exit");
     real_abort = (void (*)(void))vt_real_dlsym(RTLD_NEXT, "abort");
+    vt_options_resolve_directory();
     pthread_atfork(NULL, NULL, vt_state_after_fork);
     on_exit(at_last, NULL); /* before libc registers the libraries' destructors: runs behind them */
 }

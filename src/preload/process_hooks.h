@@ -10,6 +10,10 @@
  * exit. Once; later calls cost a load. May open libraries: never with a lock held, never from dlsym. */
 void vt_process_hooks(void);
 
+/* Called for stacks that were never seen: registers for exit again now and then, because runtimes that start later put
+ * their teardown before ours. Never with a lock held. */
+void vt_process_watch_exit(void);
+
 /* Is the process on its way out? Runtimes register their teardown after our exit handler when they are first used late;
  * then the calling stack tells, which is walked here: for calls that end contexts, not for hot ones. Once true, always. */
 bool vt_process_ending(void);

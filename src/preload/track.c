@@ -12,6 +12,7 @@
 #include "preload/context.h"
 #include "preload/failure.h"
 #include "preload/ledger.h"
+#include "preload/process_hooks.h"
 #include "preload/report.h"
 
 _Static_assert(sizeof(struct vt_node) == 16, "the budget for a live allocation is 100 bytes");
@@ -49,6 +50,7 @@ static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 static void locate_new(struct vt_taken_stack *t)
 {
     vt_stack_check_objects();
+    vt_process_watch_exit();
     vt_locate(t);
 }
 
@@ -161,6 +163,8 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
         book(a, site);
         if (vt_tls.pending)
             report = vt_failure_resolve_by_success(a->bytes, &t->stack);
+        if (report == VT_NONE)
+            report = vt_failure_expire(vt_header()->last_ns);
         vt_state_unlock();
     }
     vt_tls.driver_events++;
@@ -223,6 +227,7 @@ void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_spa
     f->recorded = call->record && key && !vt_tls.busy;
     if (!f->recorded || !vt_state_recording())
         return;
+    uint32_t report = VT_NONE;
     int saved = errno;
     struct vt_taken_stack t;
     t.located = false;
@@ -231,8 +236,11 @@ void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_spa
         vt_stack_take(&t.stack);
     if (lock_with_stack(&t, &f->free_stack)) {
         f->removed = take_off(f, kinds);
+        report = vt_failure_expire(vt_header()->last_ns);
         vt_state_unlock();
     }
+    if (report != VT_NONE)
+        vt_report_oom(report);
     errno = saved;
 }
 
