@@ -28,8 +28,8 @@ static unsigned pending_count;
 struct failure_entry {
     UT_hash_handle hh;
     struct {
-        uint64_t requested, pointer_class;
-        uint32_t kind, api, stack, allocated_at, freed_at;
+        uint64_t requested;
+        uint32_t kind, api, stack, python_stack, allocated_at, freed_at;
         int32_t code;
     } key;
     uint32_t index;
@@ -50,6 +50,7 @@ static struct failure_entry *known(const struct vt_failure *f, bool add, uint32_
     probe.key.kind = f->kind;
     probe.key.api = f->api;
     probe.key.stack = f->stack;
+    probe.key.python_stack = f->python_stack;
     probe.key.allocated_at = f->allocated_at;
     probe.key.freed_at = f->freed_at;
     probe.key.code = f->code;
@@ -122,6 +123,7 @@ static struct vt_failure describe(const struct vt_failing *f, uint32_t kind, str
                            .reserved_bytes = live_bytes(VT_LEVEL_DRIVER, f->device),
                            .pointer = f->pointer,
                            .stack = vt_stack_id(t),
+                           .python_stack = vt_python_id(t),
                            .first_ns = now,
                            .last_ns = now,
                            .moment = VT_NONE,
@@ -281,6 +283,7 @@ static void classify(struct vt_failure *r, const struct vt_failing *f, const str
     else if (g) {
         r->kind = g->retired ? VT_FAILURE_FAILED_FREE : VT_FAILURE_DOUBLE_FREE;
         r->freed_at = g->free_stack;
+        r->freed_python = g->free_python;
     } else if (f->space == VT_SPACE_POINTER && (n = vt_live_containing(f->pointer))) {
         r->kind = VT_FAILURE_INTERIOR_POINTER;
         r->pointer_offset = f->pointer - n->address;
@@ -290,6 +293,7 @@ static void classify(struct vt_failure *r, const struct vt_failing *f, const str
         return;
     const struct vt_site *s = vt_writer_at(&vt_state.writer, VT_SITES, site);
     r->allocated_at = s->stack;
+    r->allocated_python = s->python_stack;
     r->memory_kind = s->kind;
     r->device = s->device;
     struct vt_total *t = vt_writer_at(&vt_state.writer, VT_TOTALS, s->total);

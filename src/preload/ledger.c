@@ -107,13 +107,14 @@ uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash)
     return e ? e->index : VT_NONE;
 }
 
-static struct vt_site *new_site(const struct vt_site_key *key, uint32_t stack, uint64_t *index)
+static struct vt_site *new_site(const struct vt_site_key *key, uint32_t stack, uint32_t python_stack, uint64_t *index)
 {
     uint32_t total = vt_total_index(key->level, key->kind, key->device);
     struct vt_site *s = total == VT_NONE ? NULL : vt_writer_append(&vt_state.writer, VT_SITES, index);
     if (!s)
         return NULL;
     s->stack = stack;
+    s->python_stack = python_stack;
     s->api = vt_intern(vt_entry_name(key->api));
     s->level = key->level;
     s->kind = key->kind;
@@ -133,7 +134,7 @@ static uint32_t overflow_site(const struct vt_site_key *key)
     unsigned cell = (unsigned)(key->device + 1);
     uint32_t *known = &overflow_of[key->level][key->kind][cell <= DEVICES ? cell : DEVICES];
     uint64_t index;
-    if (!*known && new_site(key, 0, &index))
+    if (!*known && new_site(key, 0, 0, &index))
         *known = (uint32_t)index + 1;
     vt_header()->section[VT_SITES].lost++;
     vt_header()->flags |= VT_FLAG_BOUND_REACHED;
@@ -146,10 +147,10 @@ static bool sites_full(void)
     return s->count + OVERFLOW_RESERVE >= s->limit;
 }
 
-uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack)
+uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack, uint32_t python_stack)
 {
     uint64_t index;
-    if (sites_full() || !new_site(key, stack, &index))
+    if (sites_full() || !new_site(key, stack, python_stack, &index))
         return overflow_site(key);
     struct site_entry *e = vt_arena_take(sizeof *e);
     if (e) {

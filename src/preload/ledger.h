@@ -19,7 +19,7 @@ struct vt_site_key {
 
 /* The site's index, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). */
 uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash);
-uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack);
+uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack, uint32_t python_stack);
 
 /* The index of the totals of a (level, kind, device), made at its first use. VT_NONE: no room. */
 uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device);

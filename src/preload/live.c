@@ -154,11 +154,13 @@ static struct vt_grave *place(enum vt_space space, uint64_t address)
     return graves ? &graves[(address ^ (uint64_t)space << 40) * 0x9e3779b97f4a7c15ull >> 48] : NULL;
 }
 
-void vt_grave_dig(enum vt_space space, uint64_t address, uint32_t site, uint32_t free_stack, bool retired)
+void vt_grave_dig(const struct vt_grave *grave)
 {
-    struct vt_grave *g = place(space, address);
-    if (g)
-        *g = (struct vt_grave){.address = address, .site = site, .free_stack = free_stack, .space = (uint8_t)space, .retired = retired, .used = 1};
+    struct vt_grave *g = place((enum vt_space)grave->space, grave->address);
+    if (!g)
+        return;
+    *g = *grave;
+    g->used = 1;
 }
 
 const struct vt_grave *vt_grave_find(enum vt_space space, uint64_t address)

@@ -54,11 +54,11 @@ uint64_t vt_live_count(void);
 
 struct vt_grave {
     uint64_t address;
-    uint32_t site, free_stack;
-    uint8_t space, retired, used, unused[5];
+    uint32_t site, free_stack, free_python;
+    uint8_t space, retired, used, unused;
 };
 
-void vt_grave_dig(enum vt_space space, uint64_t address, uint32_t site, uint32_t free_stack, bool retired);
+void vt_grave_dig(const struct vt_grave *grave);
 const struct vt_grave *vt_grave_find(enum vt_space space, uint64_t address);
 
 void vt_live_forget(void);

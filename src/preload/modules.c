@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "preload/arena.h"
+#include "preload/codes.h"
 #include "preload/process.h"
 #include "preload/state.h"
 
@@ -99,7 +100,7 @@ uint32_t vt_module_index(const struct vt_object *o)
     return (uint32_t)index;
 }
 
-static uint32_t frame_id(uint32_t parent, uint32_t module, uint64_t where)
+uint32_t vt_frame_id(uint32_t parent, uint32_t module, uint64_t where)
 {
     struct frame_entry *e = NULL, probe = {.key = {.where = where, .parent = parent, .module = module}};
     HASH_FIND(hh, frames, &probe.key, sizeof probe.key, e);
@@ -126,7 +127,7 @@ uint32_t vt_stack_find(uint64_t hash)
     return e ? e->id : 0;
 }
 
-static void remember_stack(uint64_t hash, uint32_t id)
+void vt_stack_remember(uint64_t hash, uint32_t id)
 {
     struct stack_entry *e = vt_arena_take(sizeof *e);
     if (!e)
@@ -145,13 +146,13 @@ uint32_t vt_stack_intern(const struct vt_stack *s, const struct vt_stack_objects
         unsigned k = o->of[i];
         bool found = k && module[k] != VT_NONE;
         uint64_t where = (uintptr_t)s->ip[i] - (found ? o->object[k - 1].bias : 0);
-        uint32_t next = frame_id(id, found ? module[k] : VT_NONE, where);
+        uint32_t next = vt_frame_id(id, found ? module[k] : VT_NONE, where);
         if (!next)
             break; /* the tree is full: the outer part is better than nothing */
         id = next;
     }
     if (id)
-        remember_stack(hash, id);
+        vt_stack_remember(hash, id);
     return id;
 }
 
@@ -165,4 +166,5 @@ void vt_module_forget(void)
 void vt_stack_forget(void)
 {
     vt_module_forget();
+    vt_codes_forget();
 }

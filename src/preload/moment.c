@@ -121,6 +121,12 @@ void vt_moment_name_oom(uint32_t moment, uint32_t number)
     snprintf(m->name, sizeof m->name, "oom-%u", number);
 }
 
+void vt_moment_name(uint32_t moment, const char *name)
+{
+    struct vt_moment *m = vt_writer_at(&vt_state.writer, VT_MOMENTS, moment);
+    snprintf(m->name, sizeof m->name, "%s", name);
+}
+
 void vt_moment_withdraw(uint32_t moment)
 {
     if (moment == VT_NONE)

@@ -13,6 +13,9 @@ uint32_t vt_moment_take(enum vt_moment_kind kind, uint32_t failure);
 /* Calls it "oom-<number>". VT_NONE is passed over. */
 void vt_moment_name_oom(uint32_t moment, uint32_t number);
 
+/* Gives it a name, which shows it. */
+void vt_moment_name(uint32_t moment, const char *name);
+
 /* Takes it back: its room is used for the next one. */
 void vt_moment_withdraw(uint32_t moment);
 

@@ -19,7 +19,7 @@ static const struct {
 } table[OPTION_COUNT] = {
     [DIR_] = {"VRAMTRACK_DIR", "a directory"},
     [OFF] = {"VRAMTRACK_OFF", "0 or 1"},
-    [STACKS] = {"VRAMTRACK_STACKS", "auto, native or off"},
+    [STACKS] = {"VRAMTRACK_STACKS", "auto, both, native, python or off"},
     [DEPTH] = {"VRAMTRACK_DEPTH", "a number of frames from 1 to 256"},
     [LIMIT_MB] = {"VRAMTRACK_LIMIT_MB", "MiB from 8 to 65536"},
     [EVENTS] = {"VRAMTRACK_EVENTS", "a number of events from 0 to 100000000"},
@@ -61,9 +61,11 @@ static bool set_off(struct vt_options *o, const char *v)
 
 static bool set_stacks(struct vt_options *o, const char *v)
 {
-    int i = choice(v, (const char *const[]){"auto", "native", "", "off", NULL});
-    if (i >= 0)
-        o->stacks = i == 3 ? VT_STACKS_OFF : VT_STACKS_NATIVE;
+    int i = choice(v, (const char *const[]){"auto", "both", "", "native", "python", "off", NULL});
+    if (i >= 0) {
+        o->native = i < 4;
+        o->python = i < 3 || i == 4;
+    }
     return i >= 0;
 }
 
@@ -136,7 +138,7 @@ const struct vt_options *vt_options(void)
 {
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE))
         return &options;
-    struct vt_options o = {.depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20};
+    struct vt_options o = {.native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20};
     read_environment(&o, false);
     options = o;
     __atomic_store_n(&state, 1, __ATOMIC_RELEASE);

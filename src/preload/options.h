@@ -11,12 +11,11 @@
 #include <stdint.h>
 
 enum vt_report_mode { VT_REPORT_MODE_ALL, VT_REPORT_MODE_OOM, VT_REPORT_MODE_OFF };
-enum vt_stack_mode { VT_STACKS_NATIVE, VT_STACKS_OFF };
 
 struct vt_options {
     bool off;                 /* VRAMTRACK_OFF: substitute nothing, record nothing */
     const char *directory;    /* VRAMTRACK_DIR; NULL: working directory */
-    enum vt_stack_mode stacks; /* VRAMTRACK_STACKS */
+    bool native, python;      /* VRAMTRACK_STACKS: which stacks are taken */
     unsigned depth;           /* VRAMTRACK_DEPTH: frames per stack */
     uint64_t limit_bytes;     /* VRAMTRACK_LIMIT_MB, in bytes */
     uint64_t events;          /* VRAMTRACK_EVENTS: ring size */

@@ -99,7 +99,7 @@ static bool use_libgcc(void)
 void vt_stack_prepare(void)
 {
     int saved = errno;
-    if (vt_options()->stacks != VT_STACKS_OFF && !__atomic_exchange_n(&prepared, 1, __ATOMIC_ACQ_REL)) {
+    if (vt_options()->native && !__atomic_exchange_n(&prepared, 1, __ATOMIC_ACQ_REL)) {
         if (!use_libunwind() && !use_libgcc())
             unwinder = "none: neither libunwind.so.8 nor libgcc_s.so.1 can be opened";
         else {

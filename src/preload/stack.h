@@ -52,7 +52,7 @@ void vt_stack_finish(struct vt_stack *s, int n);
 static inline __attribute__((always_inline)) void vt_stack_take(struct vt_stack *s)
 {
     int saved = errno, n = 0;
-    if (vt_options()->stacks != VT_STACKS_OFF) {
+    if (vt_options()->native) {
         if (!__atomic_load_n(&vt_unwind, __ATOMIC_ACQUIRE))
             vt_stack_prepare();
         if (__atomic_load_n(&vt_unwind, __ATOMIC_ACQUIRE))

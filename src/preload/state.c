@@ -117,7 +117,7 @@ static bool start(void)
     }
     struct vt_header *h = vt_header();
     h->start_mono_ns = vt_state.start_mono_ns;
-    h->stack_depth = o->stacks == VT_STACKS_OFF ? 0 : o->depth;
+    h->stack_depth = o->native || o->python ? o->depth : 0;
     vt_process_describe(h, &process);
     explain_writer();
     return true;

@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "preload/codes.h"
 #include "preload/context.h"
 #include "preload/failure.h"
 #include "preload/ledger.h"
+#include "preload/moment.h"
 #include "preload/process_hooks.h"
 #include "preload/report.h"
 
@@ -37,13 +39,19 @@ uint32_t vt_stack_id(struct vt_taken_stack *t)
     return known ? known : t->located ? vt_stack_intern(&t->stack, &t->objects, salted(t)) : 0;
 }
 
+uint32_t vt_python_id(struct vt_taken_stack *t)
+{
+    return t->python.count ? vt_codes_intern(&t->python) : 0;
+}
+
 static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 {
-    uint64_t hash = salted(t);
+    uint64_t hash = salted(t) ^ (t->python.count ? t->python.hash : 0);
     uint32_t site = vt_site_find(key, hash);
     if (site != VT_NONE || !t->located)
         return site;
-    return vt_site_add(key, hash, vt_stack_id(t));
+    vt_codes_note_sources();
+    return vt_site_add(key, hash, vt_stack_id(t), vt_python_id(t));
 }
 
 /* A stack that was never seen: the only time that the loader is asked. */
@@ -52,6 +60,8 @@ static void locate_new(struct vt_taken_stack *t)
     vt_stack_check_objects();
     vt_process_watch_exit();
     vt_locate(t);
+    if (vt_options()->python)
+        vt_python_prepare();
 }
 
 /* Takes the lock with the site known. False: not recording (no lock). */
@@ -117,7 +127,8 @@ void vt_retire_node(struct vt_node *n, uint64_t now)
     struct vt_slot s = *vt_live_slot(n);
     vt_book_free(s.site, s.bytes, s.requested, s.time_ns, now, VT_LEFT_BY_TEARDOWN);
     pool_change(&s, n->owner, -(int64_t)s.bytes);
-    vt_grave_dig((enum vt_space)n->space, n->address, s.site, 0, true);
+    struct vt_grave grave = {.address = n->address, .space = (uint8_t)n->space, .site = s.site, .retired = true};
+    vt_grave_dig(&grave);
     event(VT_EVENT_RETIRE, &s, 0, now);
 }
 
@@ -158,7 +169,6 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
     int saved = errno;
     uint32_t site, report = VT_NONE;
     struct vt_site_key key = {a->level, (uint8_t)a->kind, a->device, call->label};
-    t->located = false;
     if (lock_with_site(&key, t, &site)) {
         book(a, site);
         if (vt_tls.pending)
@@ -180,8 +190,7 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
     int saved = errno;
     struct vt_taken_stack t;
     struct vt_failing f = {.code = code, .api = call->label, .kind = (uint8_t)a->kind, .level = a->level, .device = a->device, .bytes = a->bytes};
-    t.located = false;
-    vt_stack_take(&t.stack);
+    vt_take(&t);
     vt_locate(&t);
     if (code == CUDA_ERROR_OUT_OF_MEMORY)
         vt_memory_info(&f.free_bytes, &f.total_bytes);
@@ -214,9 +223,24 @@ static bool take_off(struct vt_freeing *f, unsigned kinds)
     vt_live_remove(n);
     vt_book_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now, VT_LEFT_BY_FREE);
     pool_change(&f->slot, f->owner, -(int64_t)f->slot.bytes);
-    vt_grave_dig(f->space, f->key, f->slot.site, f->free_stack, false);
+    struct vt_grave grave = {.address = f->key, .space = (uint8_t)f->space, .site = f->slot.site, .free_stack = f->free_stack, .free_python = f->free_python};
+    vt_grave_dig(&grave);
     event(VT_EVENT_FREE, &f->slot, f->free_stack, now);
     return true;
+}
+
+/* The interpreter is shutting down: module globals are dropped, and what they held is freed. What the user's code held
+ * when it ended is kept as a moment of its own, once. */
+static void finalizing(void)
+{
+    static uint32_t taken; /* generation + 1 of the process that took it */
+    if (taken == vt_state.generation + 1 || !vt_state_lock(false))
+        return;
+    taken = vt_state.generation + 1;
+    uint32_t moment = vt_moment_take(VT_MOMENT_FINALIZE, VT_NONE);
+    if (moment != VT_NONE)
+        vt_moment_name(moment, "finalize");
+    vt_state_unlock();
 }
 
 void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds, bool stack)
@@ -231,10 +255,13 @@ void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_spa
     int saved = errno;
     struct vt_taken_stack t;
     t.located = false;
-    t.stack.count = 0;
+    t.stack.count = t.python.count = 0;
     if (stack)
-        vt_stack_take(&t.stack);
+        vt_take(&t);
+    if (vt_python_finalizing())
+        finalizing();
     if (lock_with_stack(&t, &f->free_stack)) {
+        f->free_python = vt_python_id(&t);
         f->removed = take_off(f, kinds);
         report = vt_failure_expire(vt_header()->last_ns);
         vt_state_unlock();
@@ -266,8 +293,7 @@ void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
     int saved = errno;
     struct vt_taken_stack t;
     struct vt_failing failing = {.code = code, .api = call->label, .pointer = f->key, .space = f->space};
-    t.located = false;
-    vt_stack_take(&t.stack);
+    vt_take(&t);
     vt_locate(&t);
     if (vt_state_lock(true)) {
         if (f->removed)

@@ -9,6 +9,7 @@
 
 #include "preload/call.h"
 #include "preload/live.h"
+#include "preload/python/python.h"
 #include "preload/stack.h"
 
 struct vt_alloc {
@@ -25,11 +26,22 @@ struct vt_alloc {
 };
 
 
+/* The stack of a call in both languages. */
 struct vt_taken_stack {
     struct vt_stack stack;
     struct vt_stack_objects objects;
     bool located; /* objects is filled */
+    struct vt_python_stack python;
 };
+
+static inline __attribute__((always_inline)) void vt_take(struct vt_taken_stack *t)
+{
+    t->located = false;
+    t->python.count = 0;
+    vt_stack_take(&t->stack);
+    if (vt_options()->python)
+        vt_python_take(&t->python, vt_options()->depth);
+}
 
 /* An allocation succeeded; `t` is the stack of the call. */
 void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, struct vt_taken_stack *t);
@@ -40,7 +52,7 @@ static inline __attribute__((always_inline)) void vt_record_alloc(const struct v
     struct vt_taken_stack t;
     if (!call->record || vt_tls.busy)
         return;
-    vt_stack_take(&t.stack);
+    vt_take(&t);
     vt_record_alloc_at(call, a, &t);
 }
 
@@ -53,7 +65,7 @@ struct vt_freeing {
     bool removed;       /* a live allocation was taken off the books; node data below */
     bool recorded;      /* vt_free_end has something to do */
     uint16_t owner;
-    uint32_t free_stack;
+    uint32_t free_stack, free_python;
     enum vt_space space;
     uint64_t key;
     uint64_t freed_ns;
@@ -74,8 +86,10 @@ void vt_retire(vt_leaves_fn *leaves, void *argument);
 /* With the lock held: the same for one known node. */
 void vt_retire_node(struct vt_node *node, uint64_t now);
 
-/* With the lock held: the frame id of a stack; 0 if it is not in the tree and was not located. */
+/* With the lock held: the frame ids of the two stacks; 0 if there is none, and for a native one that is not in the tree
+ * and was not located. */
 uint32_t vt_stack_id(struct vt_taken_stack *t);
+uint32_t vt_python_id(struct vt_taken_stack *t);
 void vt_locate(struct vt_taken_stack *t);
 
 #endif

@@ -18,7 +18,7 @@ class Options(vt.Case):
         bad = {"VRAMTRACK_DEPTH": ("0", "from 1 to 256"),
                "VRAMTRACK_LIMIT_MB": ("7", "from 8 to 65536"),
                "VRAMTRACK_EVENTS": ("many", "from 0 to 100000000"),
-               "VRAMTRACK_STACKS": ("all of them", "auto, native or off"),
+               "VRAMTRACK_STACKS": ("all of them", "auto, both, native, python or off"),
                "VRAMTRACK_REPORT": ("never", "all, oom or off"),
                "VRAMTRACK_OFF": ("yes", "0 or 1")}
         said = self.steps("hold=10", **{name: value for name, (value, _) in bad.items()})

@@ -349,7 +349,7 @@ static void make_sites(void)
                                       kind == VT_KIND_PINNED ? (int16_t)-1 : (int16_t)(i / 4 % 2), 1};
         s->scope = model_scope_of(&s->key);
         assert_int_equal(vt_site_find(&s->key, i * 77), VT_NONE);
-        s->index = vt_site_add(&s->key, i * 77, 0);
+        s->index = vt_site_add(&s->key, i * 77, 0, 0);
         assert_int_equal(s->index, i);
         assert_int_equal(vt_site_find(&s->key, i * 77), i);
         s->points = realloc(s->points, 2 * EVENTS * sizeof *s->points);
@@ -406,7 +406,7 @@ static void test_equal_level_is_no_new_peak(void **state)
     (void)state;
     open_writer(64u << 20);
     struct vt_site_key k = {VT_LEVEL_DRIVER, VT_KIND_DEVICE, 0, 1};
-    uint32_t a = vt_site_add(&k, 1, 0), b = vt_site_add(&k, 2, 0);
+    uint32_t a = vt_site_add(&k, 1, 0, 0), b = vt_site_add(&k, 2, 0, 0);
     vt_book_alloc(a, 100, 90, now = 10);
     vt_book_free(a, 100, 90, 10, now = 20, VT_LEFT_BY_FREE);
     vt_book_alloc(b, 100, 100, now = 30);
