@@ -1,0 +1,193 @@
+/*
+ * A thread's first stacks: read through the kernel, which answers a bad address with an error, and compared with what a
+ * stack must look like. An interpreter that is not what its version says (a fork with other structs) is not read at all.
+ */
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "preload/python/interpreter.h"
+
+#define FLAG_BYTES (1ul << 27)
+#define FLAG_TEXT (1ul << 28)
+#define FIELDS 8
+
+/* Fields of one or several objects, gathered to be read by one call. */
+struct reader {
+    unsigned count;
+    size_t bytes;
+    struct iovec to[FIELDS], from[FIELDS];
+};
+
+static void want(struct reader *r, const void *object, unsigned offset, void *field, size_t size)
+{
+    if (offset == VT_PY_NONE)
+        return;
+    r->to[r->count] = (struct iovec){field, size};
+    r->from[r->count++] = (struct iovec){(char *)(uintptr_t)object + offset, size};
+    r->bytes += size;
+}
+
+/* By thread id: the process id stops working when the main thread has ended. */
+static bool fetch(struct reader *r)
+{
+    long n = syscall(SYS_process_vm_readv, syscall(SYS_gettid), r->to, (unsigned long)r->count, r->from,
+                     (unsigned long)r->count, 0ul);
+    bool all = n == (long)r->bytes;
+    r->count = 0, r->bytes = 0;
+    return all;
+}
+
+struct frame {
+    const void *code, *back;
+    uint64_t instr; /* a pointer, or the low half is f_lasti */
+    uint8_t owner;
+};
+
+static bool read_frame(const struct vt_py_layout *at, const void *address, struct frame *f)
+{
+    struct reader r = {0};
+    *f = (struct frame){0};
+    want(&r, address, at->frame_code, &f->code, sizeof f->code);
+    want(&r, address, at->frame_back, &f->back, sizeof f->back);
+    want(&r, address, at->frame_instr, &f->instr, at->minor <= 10 ? 4 : 8);
+    want(&r, address, at->frame_owner, &f->owner, 1);
+    return ((uintptr_t)address & 7) == 0 && fetch(&r);
+}
+
+/* Is this type the one given or, by its flags, derived from it? */
+static bool type_is(const struct vt_py_layout *at, const void *type, const void *expected, uint64_t flag)
+{
+    struct reader r = {0};
+    uint64_t flags = 0;
+    if (type == expected)
+        return true;
+    want(&r, type, at->type_flags, &flags, sizeof flags);
+    return fetch(&r) && (flags & flag);
+}
+
+struct code {
+    const void *type, *file, *name, *qualname, *table, *bytes;
+    int32_t first_line;
+    uint64_t units; /* code units; up to 3.10 the size of co_code */
+};
+
+static bool read_code(const struct vt_py_layout *at, const void *address, struct code *c)
+{
+    struct reader r = {0};
+    *c = (struct code){0};
+    want(&r, address, at->ob_type, &c->type, sizeof c->type);
+    want(&r, address, at->code_file, &c->file, sizeof c->file);
+    want(&r, address, at->code_name, &c->name, sizeof c->name);
+    want(&r, address, at->code_qualname, &c->qualname, sizeof c->qualname);
+    want(&r, address, at->code_table, &c->table, sizeof c->table);
+    want(&r, address, at->code_bytes, &c->bytes, sizeof c->bytes);
+    want(&r, address, at->code_first_line, &c->first_line, sizeof c->first_line);
+    if (at->code_bytes == VT_PY_NONE)
+        want(&r, address, at->ob_size, &c->units, sizeof c->units);
+    if (!fetch(&r))
+        return false;
+    if (!c->qualname)
+        c->qualname = c->name;
+    return true;
+}
+
+/* The objects that a code object refers to: two or three strings, one or two bytes objects. */
+static const char *check_parts(const struct vt_py *py, struct code *c)
+{
+    const struct vt_py_layout *at = &py->at;
+    const void *file, *name, *qualname, *table, *bytes = py->bytes_type;
+    struct reader r = {0};
+    want(&r, c->file, at->ob_type, &file, sizeof file);
+    want(&r, c->name, at->ob_type, &name, sizeof name);
+    want(&r, c->qualname, at->ob_type, &qualname, sizeof qualname);
+    want(&r, c->table, at->ob_type, &table, sizeof table);
+    if (c->bytes) {
+        want(&r, c->bytes, at->ob_type, &bytes, sizeof bytes);
+        want(&r, c->bytes, at->ob_size, &c->units, sizeof c->units);
+    }
+    if (!fetch(&r))
+        return "has a code object that can't be read: no Python frames";
+    if (!type_is(at, file, py->text_type, FLAG_TEXT) || !type_is(at, name, py->text_type, FLAG_TEXT) ||
+        !type_is(at, qualname, py->text_type, FLAG_TEXT))
+        return "has a code object without a name: no Python frames";
+    if (!type_is(at, table, py->bytes_type, FLAG_BYTES) || !type_is(at, bytes, py->bytes_type, FLAG_BYTES))
+        return "has a code object without a line table: no Python frames";
+    return NULL;
+}
+
+/* Is the instruction one of the code's? -1 (bytes, up to 3.10: or units) and -2 mean that it hasn't started. */
+static bool instruction_fits(const struct vt_py_layout *at, const struct frame *f, const struct code *c)
+{
+    if (at->minor <= 10) {
+        int64_t last = (int32_t)f->instr;
+        return last >= -1 && (uint64_t)((last + 1) * (at->minor == 10 ? 2 : 1)) <= c->units + 1;
+    }
+    if (at->code_tlbc != VT_PY_NONE) /* each thread has a copy of the code */
+        return f->instr != 0;
+    int64_t offset = (int64_t)(f->instr - ((uintptr_t)vt_py_untag(f->code) + at->code_adaptive));
+    return offset >= -2 && !(offset & 1) && offset < 2 * (int64_t)c->units;
+}
+
+static const char *check_frame(const struct vt_py *py, const struct frame *f)
+{
+    const void *address = vt_py_untag(f->code);
+    struct code c;
+    if (!read_code(&py->at, address, &c))
+        return "has a frame that can't be read: no Python frames";
+    if (c.type != py->code_type)
+        return "has a frame without a code object: no Python frames";
+    const char *what = check_parts(py, &c);
+    if (what)
+        return what;
+    if (c.first_line < 0 || c.units > INT32_MAX / 2 || !instruction_fits(&py->at, f, &c))
+        return "has a frame that is outside its code: no Python frames";
+    return NULL;
+}
+
+static const char *check_thread(const struct vt_py *py, const void *thread, const void **frame, bool *main)
+{
+    const struct vt_py_layout *at = &py->at;
+    unsigned long id = 0;
+    const void *interp = NULL;
+    struct reader r = {0};
+    want(&r, thread, at->thread_interp, &interp, sizeof interp);
+    want(&r, thread, at->thread_id, &id, sizeof id);
+    want(&r, thread, at->thread_frame, frame, sizeof *frame);
+    if (!fetch(&r))
+        return "has a thread state that can't be read (or process_vm_readv is forbidden): no Python frames";
+    if (id != (unsigned long)pthread_self())
+        return "has a thread state of another thread: no Python frames";
+    *main = interp == py->main_interp();
+    if (at->cframe_frame != VT_PY_NONE && *frame) {
+        want(&r, *frame, at->cframe_frame, frame, sizeof *frame);
+        if (!fetch(&r))
+            return "has a thread state without frames: no Python frames";
+    }
+    return NULL;
+}
+
+bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *proven)
+{
+    const void *next = NULL;
+    bool main = false;
+    const char *what = check_thread(py, thread, &next, &main);
+    unsigned seen = 0;
+    for (unsigned links = vt_py_links(depth); !what && next && links && seen < depth; links--) {
+        struct frame f;
+        if (!read_frame(&py->at, next, &f)) {
+            what = "has a frame that can't be read: no Python frames";
+        } else if (f.owner > VT_PY_OWNER_SHIM + 1) {
+            what = "has a frame of an unknown kind: no Python frames";
+        } else if (py->at.minor < 12 || f.owner < VT_PY_OWNER_SHIM) {
+            what = check_frame(py, &f);
+            seen++;
+        }
+        next = f.back;
+    }
+    if (what)
+        vt_py_disable(py, what);
+    *proven = !what && seen && main; /* a sub-interpreter's stacks are checked every time */
+    return !what;
+}

@@ -1,0 +1,203 @@
+/*
+ * The walk: from the thread state along the frames, and what identifies each code object (docs/how-it-works.md).
+ *
+ * While a thread is in a call that Python made, its frames and their code objects stay as they are: the frames hold
+ * references, and only this thread changes them. So plain reads do, whoever has the GIL.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "preload/python/interpreter.h"
+
+#define CHECKED_STACKS 2 /* of each thread */
+
+static __thread uint8_t proven_stacks;
+
+/* 64 x 64 -> 128 bits, folded: every bit of the result depends on every bit of both. */
+static inline uint64_t mix(uint64_t a, uint64_t b)
+{
+    __uint128_t product = (__uint128_t)(a ^ 0x9e3779b97f4a7c15ull) * (b ^ 0xd1b54a32d192ed03ull);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint64_t pointer(const void *p)
+{
+    return (uint64_t)(uintptr_t)p;
+}
+
+/* --- what tells a code object from a later one at its address --- */
+
+/* The first and the last bytes of something that is `size` bytes long. */
+static inline uint64_t ends_mark(const char *data, uint64_t size)
+{
+    uint64_t first = 0, last = 0;
+    if (size >= sizeof first) {
+        memcpy(&first, data, sizeof first);
+        memcpy(&last, data + size - sizeof last, sizeof last);
+    } else {
+        for (unsigned i = 0; i < size; i++)
+            first = first << 8 | (uint8_t)data[i];
+    }
+    return mix(first ^ size << 40, last);
+}
+
+/* The string's own hash where it has been computed (names are interned, so they have one); else its ends. */
+static inline uint64_t text_mark(const struct vt_py_layout *at, const void *text)
+{
+    uint64_t hash = vt_py_get64(text, at->text_hash);
+    uint32_t state = vt_py_get32(text, at->text_state) >> at->text_kind_bit;
+    if (hash != UINT64_MAX || !(state & 8))
+        return hash;
+    return ends_mark((const char *)text + ((state & 16) ? at->text_ascii : at->text_compact),
+                     vt_py_get64(text, at->text_length) * (state & 7));
+}
+
+/* Before 3.12 there is no co_version (and it stops counting at 2^32): names and line table differ where the code does.
+ * The table's beginning and end; what lies between is taken to differ in size. */
+static inline uint32_t code_mark(const struct vt_py_layout *at, const void *code, const void *file, const void *table)
+{
+    uint64_t mark = ends_mark((const char *)table + at->bytes_data, vt_py_get64(table, at->ob_size)) ^
+                    mix(text_mark(at, vt_py_get(code, at->code_name)), text_mark(at, file));
+    return (uint32_t)(mark ^ mark >> 32);
+}
+
+/* --- where the frame is in its code --- */
+
+/* The thread's own copy of the code (free-threaded 3.14: co_tlbc, an array with its size in front). Another thread may
+ * put a longer array in its place; then what was read is read again. NULL: unknown. */
+static const char *thread_code(const struct vt_py_layout *at, const void *code, const void *frame)
+{
+    int32_t index = (int32_t)vt_py_get32(frame, at->frame_tlbc);
+    if (index == 0)
+        return (const char *)code + at->code_adaptive;
+    for (unsigned tries = 0; tries < 4 && index > 0; tries++) {
+        void *const *slot = (void *const *)((const char *)code + at->code_tlbc);
+        const void *array = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+        if (!array || (uint64_t)index >= vt_py_get64(array, 0))
+            return NULL;
+        const char *start = vt_py_get(array, 8 + 8 * (unsigned)index);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == array)
+            return start;
+    }
+    return NULL;
+}
+
+static inline int32_t instruction(const struct vt_py_layout *at, const void *code, const void *frame)
+{
+    if (at->minor <= 10) {
+        int32_t last = (int32_t)vt_py_get32(frame, at->frame_instr); /* code units in 3.10 */
+        return at->minor == 10 && last >= 0 ? last * 2 : last;
+    }
+    const char *start = (const char *)code + at->code_adaptive;
+    if (at->code_tlbc != VT_PY_NONE && !(start = thread_code(at, code, frame)))
+        return -2;
+    return (int32_t)((const char *)vt_py_get(frame, at->frame_instr) - start);
+}
+
+/* --- the walk --- */
+
+static inline const void *first_frame(const struct vt_py_layout *at, const void *thread)
+{
+    const void *frame = vt_py_get(thread, at->thread_frame);
+    return frame && at->cframe_frame != VT_PY_NONE ? vt_py_get(frame, at->cframe_frame) : frame;
+}
+
+/* Python's own tracebacks leave out a frame that is still being set up (_PyFrame_IsIncomplete, pycore_frame.h). */
+static inline bool incomplete(const struct vt_py_layout *at, const void *code, int32_t offset, uint8_t owner)
+{
+    return at->minor >= 11 && owner != VT_PY_OWNER_GENERATOR &&
+           offset < 2 * (int32_t)vt_py_get32(code, at->code_first_traceable);
+}
+
+static inline uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code,
+                                 int32_t offset, uint64_t hash)
+{
+    const void *file = vt_py_get(code, at->code_file), *table = vt_py_get(code, at->code_table);
+    int32_t first_line = (int32_t)vt_py_get32(code, at->code_first_line);
+    uint32_t version = at->code_version != VT_PY_NONE ? vt_py_get32(code, at->code_version) : 0;
+    if (!version)
+        version = code_mark(at, code, file, table);
+    *out = (struct vt_python_frame){code, file, table, offset, first_line, version, 0};
+    uint64_t identity = mix(pointer(code), pointer(file)) ^
+                        mix(pointer(table), (uint64_t)(uint32_t)offset << 32 | (uint32_t)first_line);
+    return mix(hash ^ identity, version);
+}
+
+static void walk(const struct vt_py *py, const void *thread, struct vt_python_stack *stack, unsigned depth)
+{
+    const struct vt_py_layout *at = &py->at;
+    const void *frame = first_frame(at, thread);
+    uint64_t hash = 0;
+    unsigned count = 0;
+    for (unsigned links = vt_py_links(depth); frame && links && count < depth; links--) {
+        const void *here = frame;
+        uint8_t owner = at->frame_owner != VT_PY_NONE ? *((const uint8_t *)here + at->frame_owner) : 0;
+        frame = vt_py_get(here, at->frame_back);
+        if (at->minor >= 12 && owner >= VT_PY_OWNER_SHIM)
+            continue;
+        const void *code = vt_py_untag(vt_py_get(here, at->frame_code));
+        if (!code || vt_py_get(code, at->ob_type) != py->code_type)
+            break;
+        int32_t offset = instruction(at, code, here);
+        if (incomplete(at, code, offset, owner))
+            continue;
+        hash = add_frame(at, &stack->frame[count++], code, offset, hash);
+    }
+    stack->count = count;
+    stack->hash = hash;
+}
+
+/* A thread without a state of its own (NULL), or whose state may be gone: Py_Finalize frees the states of other threads
+ * and leaves them their pointers. So: first the pointer, then the question. */
+static const void *thread_state(const struct vt_py *py)
+{
+    const void *thread = py->this_thread();
+    return thread && !py->finalizing() ? thread : NULL;
+}
+
+static bool checked(struct vt_py *py, const void *thread, unsigned depth)
+{
+    bool proven;
+    if (proven_stacks >= CHECKED_STACKS)
+        return vt_py_get64(thread, py->at.thread_id) == (uint64_t)pthread_self();
+    if (!vt_py_check(py, thread, depth, &proven))
+        return false;
+    proven_stacks += proven;
+    return true;
+}
+
+void vt_python_take(struct vt_python_stack *stack, unsigned depth)
+{
+    struct vt_py *py = vt_py();
+    stack->count = 0;
+    stack->hash = 0;
+    if (!vt_py_readable(py))
+        return;
+    int saved = errno;
+    const void *thread = thread_state(py);
+    if (thread && depth > VT_PYTHON_FRAMES)
+        depth = VT_PYTHON_FRAMES;
+    if (thread && depth && checked(py, thread, depth))
+        walk(py, thread, stack, depth);
+    errno = saved;
+}
+
+bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t file_size, char *function,
+                        size_t function_size, int32_t *line)
+{
+    const struct vt_py *py = vt_py();
+    *line = 0;
+    if (!vt_py_readable(py) || !frame->code || vt_py_get(frame->code, py->at.ob_type) != py->code_type)
+        return false;
+    const struct vt_py_layout *at = &py->at;
+    unsigned name = at->code_qualname != VT_PY_NONE ? at->code_qualname : at->code_name;
+    vt_py_text(at, frame->file, file, file_size);
+    vt_py_text(at, vt_py_get(frame->code, name), function, function_size);
+    uint64_t size = vt_py_get64(frame->table, at->ob_size);
+    if (size < INT32_MAX)
+        *line = vt_py_line(at->minor, (const uint8_t *)frame->table + at->bytes_data, (size_t)size, frame->first_line,
+                           frame->offset);
+    return true;
+}
