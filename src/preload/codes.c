@@ -4,6 +4,7 @@
  */
 #include "preload/codes.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 #include "preload/arena.h"
@@ -101,6 +102,14 @@ static uint64_t where_of(const struct vt_python_frame *f)
     uint64_t key;
     struct line_entry *l = e ? find_line(e->index, f->offset, &key) : NULL;
     return l ? l->where : new_line(f, e, &probe);
+}
+
+void vt_codes_prepare(void)
+{
+    if (!vt_options()->python)
+        return;
+    vt_python_prepare();
+    dlerror();
 }
 
 uint32_t vt_codes_intern(const struct vt_python_stack *s)

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "preload/call.h"
+#include "preload/codes.h"
 #include "preload/failure.h"
 #include "preload/handler.h"
-#include "preload/python/python.h"
 #include "preload/report.h"
 
 static int done;
@@ -136,8 +136,7 @@ void vt_process_hooks(void)
     int saved = errno;
     pin_driver();
     vt_stack_prepare();
-    if (vt_options()->python)
-        vt_python_prepare();
+    vt_codes_prepare();
     dlerror(); /* what could not be opened is not the program's business */
     on_exit(on_exit_handler, NULL);
     at_quick_exit(on_quick_exit);

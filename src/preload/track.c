@@ -60,8 +60,7 @@ static void locate_new(struct vt_taken_stack *t)
     vt_stack_check_objects();
     vt_process_watch_exit();
     vt_locate(t);
-    if (vt_options()->python)
-        vt_python_prepare();
+    vt_codes_prepare();
 }
 
 /* Takes the lock with the site known. False: not recording (no lock). */
