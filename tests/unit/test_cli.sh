@@ -54,7 +54,7 @@ error 'run: unknown short option in a group' 2 "unknown option '-z'" "$v" run -q
 error 'run: option without its value' 2 "'--depth' needs a value" "$v" run --depth
 error 'run: depth out of range' 2 'from 1 to 256' "$v" run --depth 257 -- true
 error 'run: depth not a number' 2 'from 1 to 256' "$v" run --depth 12x -- true
-error 'run: bad stack mode' 2 'auto, native or off' "$v" run --stacks python -- true
+error 'run: bad stack mode' 2 'auto, both, native, python or off' "$v" run --stacks ruby -- true
 error 'run: output is a file' 2 'out' "$v" run -o out -- true
 error 'run: library that is not there' 2 'VRAMTRACK_LIBRARY' env VRAMTRACK_LIBRARY=/nonexistent "$v" run true
 error 'report: missing file' 2 'nothere.*No such file' "$v" report nothere.vtr
