@@ -231,7 +231,7 @@ uninstall: ## remove what install copied
 
 # Not the two that are tables, whose columns carry meaning.
 FORMATTED = $(filter-out include/vramtrack/recording.h src/preload/cuda/table.h,\
-            $(wildcard include/vramtrack/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch] tests/*/*.cpp))
+            $(wildcard include/vramtrack/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch] tests/*/*.cpp bench/*.c))
 
 .PHONY: format
 format: ## clang-format over all C sources

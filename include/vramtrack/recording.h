@@ -346,7 +346,8 @@ struct vt_device {
     char name[96];
     uint8_t uuid[16];
     uint64_t total_bytes;
-    uint64_t free_bytes;   /* as last seen by cuMemGetInfo, at free_ns */
+    uint64_t free_bytes;   /* cuMemGetInfo at free_ns: inside the call that used the device first. If that allocated, its
+                              memory is in use already, and what is recorded next */
     uint64_t free_ns;
     uint64_t context_bytes; /* free memory that the creation of contexts took; 0: not measured */
 };

@@ -6,18 +6,20 @@
 #include <errno.h>
 #include <string.h>
 
-int vt_analysis_open(struct vt_analysis *a, struct vt_reading *reading, const char *moment, bool symbolize)
+int vt_analysis_open(struct vt_analysis *a, struct vt_reading *reading, const char *moment, bool symbolize,
+                     const struct vt_stack_style *style)
 {
     int error;
 
     memset(a, 0, sizeof *a);
+    a->style = style ? *style : vt_stack_style_for(reading, VT_SHOW_MERGED, NULL);
     if ((error = vt_model_build(&a->model, reading, moment)))
         return error;
     if (symbolize && !(a->symbols = vt_symbols_open())) {
         vt_model_free(&a->model);
         return -ENOMEM;
     }
-    if ((error = vt_findings_build(&a->findings, &a->model, a->symbols))) {
+    if ((error = vt_findings_build(&a->findings, &a->model, a->symbols, &a->style))) {
         vt_symbols_close(a->symbols);
         vt_model_free(&a->model);
     }

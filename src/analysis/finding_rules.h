@@ -15,6 +15,7 @@ struct vt_finding_builder {
     struct vt_findings *findings;
     struct vt_model *model;
     struct vt_symbols *symbols; /* NULL: no names */
+    const struct vt_stack_style *style;
     struct vt_finding spare;
     bool no_memory;
 };
@@ -37,7 +38,8 @@ const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t sta
 bool vt_is_final(const struct vt_model *model);
 
 /* The rules, one per file. */
-void vt_find_failures(struct vt_finding_builder *b); /* findings_failures.c: capacity, limit, misuse */
-void vt_find_live(struct vt_finding_builder *b);     /* findings_live.c: leak, cache, overhead */
+void vt_find_failures(struct vt_finding_builder *b);     /* findings_failures.c: capacity, limit, misuse */
+void vt_find_failed_calls(struct vt_finding_builder *b); /* findings_calls.c: misuse, limit */
+void vt_find_live(struct vt_finding_builder *b);         /* findings_live.c: leak, cache, overhead */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Findings: runs the rules and keeps their results; see findings.h. The rules themselves are in findings_failures.c and
- * findings_live.c.
+ * Findings: runs the rules and keeps their results; see findings.h. The rules themselves are in findings_failures.c,
+ * findings_calls.c and findings_live.c.
  */
 #include "analysis/findings.h"
 
@@ -114,7 +114,7 @@ const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t sta
 {
     struct vt_trace trace;
 
-    if (vt_trace_build(&trace, b->model->reading, b->symbols, stack, python_stack))
+    if (vt_trace_build(&trace, b->model->reading, b->symbols, b->style, stack, python_stack))
         b->no_memory = true;
     vt_format_place(buffer, VT_PLACE_BYTES, vt_trace_user(&trace));
     vt_trace_free(&trace);
@@ -170,14 +170,25 @@ static void set_verdicts(struct vt_findings *all, struct vt_model *m)
     free(row_of);
 }
 
-int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols)
+bool vt_finding_is_loud(const struct vt_finding *finding)
 {
-    struct vt_finding_builder b = {.findings = findings, .model = model, .symbols = symbols};
+    return finding->family != VT_FAMILY_NONE && finding->family != VT_FAMILY_OVERHEAD &&
+           finding->confidence != VT_POSSIBLE;
+}
+
+int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols,
+                      const struct vt_stack_style *style)
+{
+    struct vt_finding_builder b = {.findings = findings, .model = model, .symbols = symbols, .style = style};
 
     memset(findings, 0, sizeof *findings);
     vt_find_failures(&b);
+    vt_find_failed_calls(&b);
     vt_find_live(&b);
-    if (!findings->count)
+    if (model->missing[0])
+        vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, "The recording is incomplete: nothing can be said about %s.",
+                       model->missing);
+    else if (!findings->count)
         vt_new_finding(&b, VT_FAMILY_NONE, VT_CERTAIN, "Nothing suspicious was found.");
     free_finding(&b.spare);
     if (b.no_memory) {

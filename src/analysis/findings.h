@@ -10,9 +10,11 @@
 #ifndef VRAMTRACK_FINDINGS_H
 #define VRAMTRACK_FINDINGS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "analysis/model.h"
+#include "analysis/stack.h"
 #include "analysis/symbols.h"
 
 enum vt_family {
@@ -55,9 +57,14 @@ struct vt_findings {
     uint32_t count;
 };
 
-/* Fills findings from a model, and sets the verdicts of the model's sites. symbols may be NULL. 0 or -ENOMEM. */
-int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols);
+/* Fills findings from a model, and sets the verdicts of the model's sites. symbols and style may be NULL. 0 or
+ * -ENOMEM. */
+int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols,
+                      const struct vt_stack_style *style);
 void vt_findings_free(struct vt_findings *findings);
+
+/* Worth a line on a terminal: neither "nothing found" nor by design, and more than possible. */
+bool vt_finding_is_loud(const struct vt_finding *finding);
 
 /* Schema words. */
 const char *vt_family_name(enum vt_family family);

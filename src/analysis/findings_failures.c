@@ -93,12 +93,13 @@ static void add_largest(struct vt_finding_builder *b, struct vt_finding *finding
     }
 }
 
-/* One out-of-memory failure becomes one finding. */
-static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f)
+/* An out-of-memory failure, the first of its group, becomes one finding. */
+static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f, const struct vt_oom_group *group)
 {
     const struct vt_device_row *device = device_of(b->model, f);
     uint64_t total = f->total_bytes ? f->total_bytes : device ? device->record->total_bytes : 0;
     char place[VT_PLACE_BYTES], asked[VT_FORMAT_BYTES], free_text[VT_FORMAT_BYTES], total_text[VT_FORMAT_BYTES];
+    char range[VT_FORMAT_RANGE];
     struct vt_finding *finding;
 
     vt_format_bytes(asked, f->requested_bytes);
@@ -127,12 +128,13 @@ static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f
         if (f->total_bytes) {
             vt_add_evidence(b, finding, "%s were free of %s.", free_text, total_text);
             vt_format_bytes(free_text, f->requested_bytes - f->free_bytes);
-            vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed by site.",
+            vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed below.",
                           free_text);
         }
     }
-    vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.", asked, place, (unsigned long long)f->count,
-                    f->count == 1 ? "" : "s");
+    vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.",
+                    vt_format_range(range, group->low, group->high), place, (unsigned long long)group->times,
+                    group->times == 1 ? "" : "s");
     if (is_host_kind(f->memory_kind))
         return;
     add_usage(b, finding, f);
@@ -144,14 +146,19 @@ static void find_ooms(struct vt_finding_builder *b)
     const struct vt_model *m = b->model;
     bool at_oom = m->recorded && m->recorded->kind == VT_MOMENT_OOM;
     unsigned explained = 0;
-    uint32_t i = m->failure_count;
+    uint32_t i;
 
-    while (i-- && explained < VERDICTS_MAX) {
-        const struct vt_failure_row *row = &m->failures[i];
+    for (i = 0; i < m->failure_count && explained < VERDICTS_MAX; i++) {
+        const struct vt_failure *f = m->failures[i].record;
+        struct vt_oom_group group = {f->count, f->requested_bytes, f->requested_bytes, true};
 
-        if (!vt_failure_is_oom(row->record->kind) || (at_oom && m->recorded->failure != row->index))
+        if (!vt_failure_is_oom(f->kind) || (at_oom && m->recorded->failure != m->failures[i].index))
             continue;
-        explain_oom(b, row->record);
+        if (!at_oom)
+            group = vt_model_oom_group(m, i);
+        if (!group.first)
+            continue;
+        explain_oom(b, f, &group);
         explained++;
     }
 }
@@ -183,9 +190,14 @@ static void name_sites(struct vt_finding_builder *b, struct vt_finding *finding,
 {
     uint32_t i;
 
-    for (i = 0; f->allocated_at && i < b->model->site_count && finding->site_count < SITES_MAX; i++)
-        if (b->model->sites[i].record->stack == f->allocated_at)
+    if (!f->allocated_at && !f->allocated_python)
+        return;
+    for (i = 0; i < b->model->site_count && finding->site_count < SITES_MAX; i++) {
+        const struct vt_site *site = b->model->sites[i].record;
+
+        if (site->stack == f->allocated_at && (!f->allocated_python || site->python_stack == f->allocated_python))
             vt_add_site(b, finding, b->model->sites[i].index);
+    }
 }
 
 static void describe_misuse(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *f)
@@ -195,10 +207,10 @@ static void describe_misuse(struct vt_finding_builder *b, struct vt_finding *fin
 
     vt_place_of(b, where, f->stack, f->python_stack);
     made[0] = freed[0] = '\0';
-    if (f->allocated_at)
-        vt_place_of(b, made, f->allocated_at, 0);
-    if (f->freed_at)
-        vt_place_of(b, freed, f->freed_at, 0);
+    if (f->allocated_at || f->allocated_python)
+        vt_place_of(b, made, f->allocated_at, f->allocated_python);
+    if (f->freed_at || f->freed_python)
+        vt_place_of(b, freed, f->freed_at, f->freed_python);
     vt_add_evidence(b, finding, "%llu time%s in %s: pointer 0x%llx, result %d%s%s%s%s%s%s.",
                     (unsigned long long)f->count, f->count == 1 ? "" : "s", where, (unsigned long long)f->pointer,
                     f->code, code ? " " : "", code ? code : "", *made ? ", allocated by " : "", made,

@@ -19,6 +19,12 @@ static bool holds_memory(const struct vt_site_row *site)
     return site->record->level == VT_LEVEL_DRIVER && site->live_count && vt_kind_is_memory(site->record->kind);
 }
 
+/* Does the model show the end of a Python program's own code, with the interpreter's shutdown still to come? */
+static bool at_finalize(const struct vt_model *m)
+{
+    return m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE;
+}
+
 /* Made once at the start of a long run and kept: that looks intended, freed or not. */
 static bool looks_intended(const struct vt_model *m, const struct vt_site_row *site)
 {
@@ -27,10 +33,12 @@ static bool looks_intended(const struct vt_model *m, const struct vt_site_row *s
 
 /*
  * How sure a leak is. Twice from the same place and never given back is a pattern; once may be a buffer for the whole
- * run. A killed process had no chance to free anything.
+ * run. A killed process had no chance to free anything. What the interpreter's shutdown gave back had an owner.
  */
 static enum vt_confidence leak_confidence(const struct vt_model *m, const struct vt_site_row *site)
 {
+    if (at_finalize(m) && site->record->live_count < site->live_count)
+        return VT_POSSIBLE;
     if (m->end == VT_PROCESS_KILLED || site->owner != VT_OWNER_APPLICATION || site->live_count < 2 ||
         looks_intended(m, site))
         return VT_POSSIBLE;
@@ -45,12 +53,14 @@ static bool may_leak(const struct vt_site_row *site)
 static void show_site(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *site)
 {
     char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
+    uint64_t made = site->record->alloc_calls, freed = site->record->free_calls + site->record->retired;
 
+    if (at_finalize(b->model) && made >= site->live_count)
+        freed = made - site->live_count; /* by then */
     vt_place_of(b, place, site->record->stack, site->record->python_stack);
     vt_add_evidence(b, finding, "%s in %llu (%s) by %s: %llu allocated, %llu freed.",
                     vt_format_bytes(bytes, site->live_bytes), (unsigned long long)site->live_count,
-                    vt_kind_name(site->record->kind), place, (unsigned long long)site->record->alloc_calls,
-                    (unsigned long long)(site->record->free_calls + site->record->retired));
+                    vt_kind_name(site->record->kind), place, (unsigned long long)made, (unsigned long long)freed);
 }
 
 /* One finding for all leaking sites of one confidence. */
@@ -73,7 +83,9 @@ static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confiden
     finding = vt_new_finding(b, VT_FAMILY_LEAK, confidence, "%s from %u place%s: %llu allocation%s %s.",
                              vt_format_bytes(text, bytes), sites, sites == 1 ? "" : "s", (unsigned long long)count,
                              count == 1 ? "" : "s",
-                             m->end == VT_PROCESS_KILLED ? "held when the process was killed" : "never freed");
+                             m->end == VT_PROCESS_KILLED ? "held when the process was killed"
+                             : at_finalize(m)            ? "still held when the program's own code had ended"
+                                                         : "never freed");
     for (i = 0; i < m->site_count; i++)
         if (may_leak(&m->sites[i]) && leak_confidence(m, &m->sites[i]) == confidence) {
             if (finding->evidence_count < EVIDENCE_MAX)
@@ -82,7 +94,8 @@ static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confiden
         }
     if (sites > EVIDENCE_MAX)
         vt_add_evidence(b, finding, "and %u more places.", sites - EVIDENCE_MAX);
-    vt_add_advice(b, finding, bytes, "Free what these places allocate, on error paths too.");
+    if (m->end != VT_PROCESS_KILLED) /* everything is held then: that calls for no advice */
+        vt_add_advice(b, finding, bytes, "Free what these places allocate, on error paths too.");
 }
 
 /* Live bytes of one owner's modules, module by module: one evidence line each. */

@@ -4,6 +4,7 @@
 #include "analysis/format.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "analysis/modules.h"
 
@@ -20,6 +21,23 @@ const char *vt_format_bytes(char *buffer, uint64_t bytes)
     for (; value >= 1023.995 && unit < 5; unit++) /* what would print as 1024.00 takes the next unit */
         value /= 1024;
     snprintf(buffer, VT_FORMAT_BYTES, "%.2f %s", value, units[unit]);
+    return buffer;
+}
+
+const char *vt_format_range(char *buffer, uint64_t low, uint64_t high)
+{
+    char from[VT_FORMAT_BYTES], to[VT_FORMAT_BYTES], *unit;
+
+    vt_format_bytes(from, low);
+    vt_format_bytes(to, high);
+    if (!strcmp(from, to)) {
+        snprintf(buffer, VT_FORMAT_RANGE, "%s", to);
+        return buffer;
+    }
+    unit = strchr(from, ' ');
+    if (!strcmp(unit, strchr(to, ' ')))
+        *unit = '\0';
+    snprintf(buffer, VT_FORMAT_RANGE, "%s to %s", from, to);
     return buffer;
 }
 
@@ -45,11 +63,19 @@ const char *vt_format_place(char *buffer, size_t bytes, const struct vt_display_
         snprintf(buffer, bytes, "(no stack)");
         return buffer;
     }
-    module = frame->module ? vt_basename(frame->module) : "?";
+    if (frame->lang == VT_LANG_PYTHON && frame->file && !frame->line) {
+        snprintf(buffer, bytes, "%s (%s)", frame->function ? frame->function : "?", vt_basename(frame->file));
+        return buffer;
+    }
+    module = frame->module ? vt_basename(frame->module) : frame->lang == VT_LANG_PYTHON ? "Python" : "?";
     if (frame->function && frame->file && frame->line)
         snprintf(buffer, bytes, "%s (%s:%u)", frame->function, vt_basename(frame->file), frame->line);
     else if (frame->function)
         snprintf(buffer, bytes, "%s (%s)", frame->function, module);
+    else if (frame->lang == VT_LANG_PYTHON && frame->file)
+        snprintf(buffer, bytes, "? (%s:%u)", vt_basename(frame->file), frame->line);
+    else if (frame->lang == VT_LANG_PYTHON)
+        snprintf(buffer, bytes, "? (Python)");
     else
         snprintf(buffer, bytes, "%s+0x%llx", module, (unsigned long long)frame->offset);
     return buffer;

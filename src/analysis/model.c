@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "analysis/account.h"
-#include "analysis/modules.h"
 
 /* Room for `count` elements that is never empty, zeroed. */
 static void *table(uint64_t count, size_t bytes)
@@ -145,20 +144,6 @@ static void at_peak(const struct vt_reading *r, struct vt_site_row *row)
     row->at_peak_count = stamped ? row->record->at_peak_count : row->record->live_count;
 }
 
-static void set_owner(const struct vt_reading *r, struct vt_site_row *row)
-{
-    enum vt_module_class class_;
-
-    row->owner = VT_OWNER_UNKNOWN;
-    row->module = vt_owner_module(r, row->record->stack);
-    if (row->module == VT_NONE)
-        return;
-    class_ = vt_module_class_at(r, row->module);
-    row->owner = class_ == VT_MODULE_FRAMEWORK ? VT_OWNER_FRAMEWORK
-                 : class_ == VT_MODULE_LIBRARY ? VT_OWNER_LIBRARY
-                                               : VT_OWNER_APPLICATION;
-}
-
 static int take_sites(struct vt_model *m)
 {
     uint64_t i, count = vt_reading_count(m->reading, VT_SITES);
@@ -176,7 +161,7 @@ static int take_sites(struct vt_model *m)
         row->live_count = row->record->live_count;
         row->requested_bytes = row->record->requested_bytes;
         at_peak(m->reading, row);
-        set_owner(m->reading, row);
+        vt_model_set_owner(m->reading, row);
         m->site_count++;
     }
     return 0;
@@ -364,7 +349,7 @@ static int take_failures(struct vt_model *m)
         struct vt_failure_row *row = &m->failures[m->failure_count];
 
         row->index = (uint32_t)i;
-        if ((row->record = vt_reading_failure(m->reading, i)))
+        if ((row->record = vt_reading_failure(m->reading, i)) && row->record->count) /* 0: withdrawn */
             m->failure_count++;
     }
     return 0;
@@ -373,6 +358,8 @@ static int take_failures(struct vt_model *m)
 static void take_notes(struct vt_model *m)
 {
     const struct vt_header *h = vt_reading_header(m->reading);
+    bool refused;
+    const char *python = vt_model_python(m->reading, &refused);
     uint32_t i;
 
     for (i = 0; i < vt_reading_notes(m->reading); i++)
@@ -381,6 +368,8 @@ static void take_notes(struct vt_model *m)
         vt_model_note(m, "The process did not end by itself: it was killed or crashed. What it held then is complete.");
     if (h->end == VT_END_EXEC)
         vt_model_note(m, "The process replaced itself by another program (exec).");
+    if (refused)
+        vt_model_note(m, "Python frames are missing: %.300s.", python);
 }
 
 int vt_model_build(struct vt_model *m, struct vt_reading *r, const char *moment)
@@ -395,6 +384,7 @@ int vt_model_build(struct vt_model *m, struct vt_reading *r, const char *moment)
     m->reading = r;
     m->end = vt_model_process_end(h);
     m->duration_ns = duration(h, m->end);
+    vt_model_find_gaps(m);
     choose_moment(m, moment);
     if ((error = take_totals(m)) || (error = take_sites(m)) || (error = take_moments(m)) ||
         (error = take_failures(m))) {

@@ -39,7 +39,8 @@ struct vt_total_row {
     uint64_t live_bytes, live_count, requested_bytes; /* at the moment */
 };
 
-/* Whose code made the allocation: by the innermost module that is neither ours nor CUDA's driver or runtime. */
+/* Whose code made the allocation: by the innermost module that is neither ours nor CUDA's nor the interpreter's; by the
+ * Python stack where there is none. */
 enum vt_owner { VT_OWNER_UNKNOWN, VT_OWNER_APPLICATION, VT_OWNER_LIBRARY, VT_OWNER_FRAMEWORK };
 
 struct vt_site_row {
@@ -73,7 +74,7 @@ struct vt_device_row {
     const struct vt_device *record;
     uint64_t application, context, free, unaccounted;
     bool context_known, free_known, unaccounted_known;
-    uint64_t free_ns; /* when `free` was seen */
+    bool free_computed; /* from an older reading and what was allocated since, not read at the moment itself */
     struct vt_library_row *libraries;
     uint32_t library_count;
 };
@@ -97,7 +98,8 @@ struct vt_model {
     struct vt_device_row *devices;
     uint32_t device_count;
 
-    char **notes; /* the reading's and the model's own */
+    char missing[96]; /* "totals, failures": what the recording should have and lacks; empty: it is whole */
+    char **notes;     /* the reading's and the model's own */
     uint32_t note_count;
 };
 
@@ -114,8 +116,18 @@ bool vt_model_has_moment(struct vt_reading *reading, const char *moment);
 /* Adds a note, printf style. Lack of memory drops it. */
 void vt_model_note(struct vt_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Fills model->missing from model->reading. Part of vt_model_build(). */
+void vt_model_find_gaps(struct vt_model *model);
+
 /* How the process ended, looking at /proc if the file says "running". */
 enum vt_process_end vt_model_process_end(const struct vt_header *header);
+
+/*
+ * How the process ended, in words: "exit status 0", "ended by signal 11 (Segmentation fault)", "was killed or crashed",
+ * "still running". status: as waitpid gave it, if that is known. Returns buffer (VT_END_WORDS long).
+ */
+#define VT_END_WORDS 80
+const char *vt_model_end_words(char *buffer, const struct vt_model *model, bool status_known, int status);
 
 /*
  * Growth of a site with `live_bytes` in `live_count` allocations at `now_ns`:
@@ -124,6 +136,13 @@ enum vt_process_end vt_model_process_end(const struct vt_header *header);
  * allocs is bytes divided by the mean size of the live allocations.
  */
 struct vt_growth vt_model_growth(const struct vt_site *site, uint64_t live_bytes, uint64_t live_count, uint64_t now_ns);
+
+/* The Python of the recorded process and what was said of it ("CPython 3.12.3", "CPython 3.17.0 is newer ..."), or NULL if
+ * there was none or its frames were not wanted. *refused: its frames, or later ones, were not read. */
+const char *vt_model_python(const struct vt_reading *reading, bool *refused);
+
+/* Sets a row's owner and module from its record's stacks. */
+void vt_model_set_owner(const struct vt_reading *reading, struct vt_site_row *row);
 
 /* The row of a site by its index, or NULL. */
 struct vt_site_row *vt_model_site(const struct vt_model *model, uint32_t index);
@@ -140,6 +159,13 @@ bool vt_kind_is_memory(unsigned kind);
 
 /* Name of a CUDA result as the entry point's API spells it, e.g. "cudaErrorMemoryAllocation"; NULL if unknown. */
 const char *vt_code_name(int code, const char *api);
+
+/* Failures that are one to a person: out-of-memory failures that differ in size only. Others are alone. */
+struct vt_oom_group {
+    uint64_t times, low, high; /* calls; smallest and largest request */
+    bool first;                /* else the other fields mean nothing: an earlier row stands for the group */
+};
+struct vt_oom_group vt_model_oom_group(const struct vt_model *model, uint32_t row);
 
 /* True if the failure is an out-of-memory that was not recovered from. */
 bool vt_failure_is_oom(unsigned kind);

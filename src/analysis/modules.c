@@ -33,6 +33,8 @@ static const struct {
     {"libgcc_s.so", NULL, VT_MODULE_SYSTEM},
     {"libgomp", NULL, VT_MODULE_SYSTEM},
     {"libffi.so", NULL, VT_MODULE_SYSTEM},
+    {"libffi-", NULL, VT_MODULE_SYSTEM}, /* renamed by Python wheels */
+    {"_ctypes.", NULL, VT_MODULE_SYSTEM},
     {"linux-vdso", NULL, VT_MODULE_SYSTEM},
     {"[vdso]", NULL, VT_MODULE_SYSTEM},
 
@@ -87,19 +89,35 @@ const char *vt_basename(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* A python executable or libpython: it runs the program, it is not the program. */
-static bool is_interpreter(const char *name)
+/* It runs the program, it is not the program. The executable's name: python3, python3.13t, python3.11-dbg. */
+bool vt_module_is_interpreter(const char *path)
 {
-    const char *rest;
+    const char *name = vt_basename(path), *rest;
 
     if (!strncmp(name, "libpython", 9))
         return true;
     if (strncmp(name, "python", 6))
         return false;
-    for (rest = name + 6; *rest; rest++)
-        if ((*rest < '0' || *rest > '9') && *rest != '.')
-            return false;
-    return true;
+    rest = name + 6;
+    rest += strspn(rest, "0123456789.");
+    rest += strspn(rest, "dt");
+    return !*rest || !strcmp(rest, "-dbg");
+}
+
+bool vt_python_is_framework(const char *file)
+{
+    static const char *const packages[] = {"torch", "jax", "jaxlib", "cupy", "tensorflow", "rmm"};
+    const char *at = strstr(file, "-packages/"); /* site-packages, dist-packages */
+    size_t i, length;
+
+    if (!at)
+        return false;
+    at += strlen("-packages/");
+    length = strcspn(at, "/");
+    for (i = 0; i < sizeof packages / sizeof packages[0]; i++)
+        if (length == strlen(packages[i]) && !strncmp(at, packages[i], length))
+            return true;
+    return false;
 }
 
 enum vt_module_class vt_module_class(const char *path)
@@ -114,7 +132,7 @@ enum vt_module_class vt_module_class(const char *path)
             continue;
         return rules[i].class_;
     }
-    return is_interpreter(name) ? VT_MODULE_SYSTEM : VT_MODULE_APPLICATION;
+    return vt_module_is_interpreter(name) ? VT_MODULE_SYSTEM : VT_MODULE_APPLICATION;
 }
 
 enum vt_module_class vt_module_class_at(const struct vt_reading *reading, uint32_t module)

@@ -27,6 +27,12 @@ enum vt_module_class vt_module_class(const char *path);
 /* The same for a module of a recording (index; VT_NONE and bad ones: application). */
 enum vt_module_class vt_module_class_at(const struct vt_reading *reading, uint32_t module);
 
+/* A python executable or libpython, by its path. */
+bool vt_module_is_interpreter(const char *path);
+
+/* Python code of a framework whose allocator keeps pools, by the file of its source. */
+bool vt_python_is_framework(const char *file);
+
 /* The part of a path after the last '/'; points into path. */
 const char *vt_basename(const char *path);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "analysis/model.h"
@@ -53,4 +54,26 @@ enum vt_process_end vt_model_process_end(const struct vt_header *header)
         return VT_PROCESS_EXIT;
     fields = header->pid > 0 ? stat_fields(header->pid, buffer, sizeof buffer) : NULL;
     return fields && is_alive(fields, header->process_start_ticks) ? VT_PROCESS_RUNNING : VT_PROCESS_KILLED;
+}
+
+const char *vt_model_end_words(char *buffer, const struct vt_model *m, bool status_known, int status)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    const char *signal;
+
+    if (m->end == VT_PROCESS_RUNNING)
+        snprintf(buffer, VT_END_WORDS, "still running");
+    else if (h->end == VT_END_EXEC)
+        snprintf(buffer, VT_END_WORDS, "replaced itself by another program");
+    else if (m->end == VT_PROCESS_EXIT)
+        snprintf(buffer, VT_END_WORDS, "exit status %d", h->exit_code);
+    else if (status_known && WIFEXITED(status)) /* it ended without the C library */
+        snprintf(buffer, VT_END_WORDS, "exit status %d", WEXITSTATUS(status));
+    else if (status_known && WIFSIGNALED(status) && (signal = sigdescr_np(WTERMSIG(status))))
+        snprintf(buffer, VT_END_WORDS, "ended by signal %d (%s)", WTERMSIG(status), signal);
+    else if (status_known && WIFSIGNALED(status))
+        snprintf(buffer, VT_END_WORDS, "ended by signal %d", WTERMSIG(status));
+    else
+        snprintf(buffer, VT_END_WORDS, "was killed or crashed");
+    return buffer;
 }

@@ -1,6 +1,6 @@
 /*
- * Stacks for people; see stack.h. Rules for hiding frames go by module first and by function name where CUDA's runtime
- * was linked into the program itself.
+ * Stacks for people; see stack.h. Here recorded frames become display frames; which of them stand where, are hidden, or
+ * are the user's is decided in stack_merge.c, stack_fold.c and stack_user.c.
  */
 #include "analysis/stack.h"
 
@@ -9,96 +9,7 @@
 #include <string.h>
 
 #include "analysis/modules.h"
-
-static bool starts(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
-/* Headers that come with a compiler or with CUDA: their inline functions are not the user's code. */
-static bool is_foreign_header(const char *file)
-{
-    const char *name = vt_basename(file);
-
-    return starts(file, "/usr/include/") || strstr(file, "/include/c++/") || strstr(file, "/thrust/") ||
-           strstr(file, "/cub/") || strstr(file, "/include/cuda") || starts(name, "cuda_runtime") ||
-           strstr(file, "/cccl/");
-}
-
-/* Entry points and internals of a CUDA runtime that was linked statically. `file` may be NULL. */
-static bool is_runtime_function(const char *function, const char *file)
-{
-    if (starts(function, "cudart::") || starts(function, "__cudart") || starts(function, "libcudart_static_") ||
-        starts(function, "__cudaRegister"))
-        return true;
-    if (!starts(function, "cuda") || function[4] < 'A' || function[4] > 'Z')
-        return false;
-    return !file || is_foreign_header(file); /* a function of the user's may be called cudaSomething too */
-}
-
-/* The runtime's own memory calls, by their exact names: the user's functions are not called like that. */
-static bool is_runtime_entry(const char *function)
-{
-    static const char *const names[] = {
-        "cudaMalloc",           "cudaMallocPitch",       "cudaMalloc3D",      "cudaMallocHost",
-        "cudaHostAlloc",        "cudaHostRegister",      "cudaMallocManaged", "cudaMallocArray",
-        "cudaMalloc3DArray",    "cudaMallocAsync",       "cudaFree",          "cudaMallocMipmappedArray",
-        "cudaFreeHost",         "cudaFreeAsync",         "cudaFreeArray",     "cudaMallocFromPoolAsync",
-        "cudaHostUnregister",   "cudaDeviceReset",       "cudaGraphLaunch",   "cudaFreeMipmappedArray",
-        "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle", "cudaMemPoolTrimTo", "cudaGraphAddMemAllocNode",
-    };
-    size_t length = strcspn(function, "_"), i; /* without _ptsz, _v11 ... */
-
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i]) == length && !strncmp(function, names[i], length))
-            return true;
-    return false;
-}
-
-/* What a runtime call did inside is the runtime's, whatever its functions are called. */
-static void hide_runtime(struct vt_trace *trace)
-{
-    uint32_t i;
-
-    for (i = 0; i < trace->count; i++)
-        if (trace->frames[i].function && is_runtime_entry(trace->frames[i].function))
-            break;
-    if (i == trace->count)
-        return;
-    trace->frames[i].hidden = true;
-    while (i--)
-        trace->frames[i].hidden = true;
-}
-
-static bool is_start_function(const char *function)
-{
-    static const char *const names[] = {
-        "_start",  "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3",
-        "__clone", "__clone3",          "_dl_start_user"};
-    size_t i;
-
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(function, names[i]))
-            return true;
-    return starts(function, "__libc_start_");
-}
-
-/* The C library without symbols: only start-up code of it stands on a stack that ends in cudaMalloc. */
-static bool is_bare_system(const struct vt_display_frame *frame)
-{
-    return !frame->function && vt_module_class(frame->module) == VT_MODULE_SYSTEM &&
-           !starts(vt_basename(frame->module), "python") && !starts(vt_basename(frame->module), "libpython");
-}
-
-static bool hides(const struct vt_display_frame *frame)
-{
-    if (frame->ours)
-        return true;
-    if (frame->module && (vt_module_class(frame->module) == VT_MODULE_CUDA ||
-                          starts(vt_basename(frame->module), "ld-linux") || is_bare_system(frame)))
-        return true;
-    return frame->function && (is_runtime_function(frame->function, frame->file) || is_start_function(frame->function));
-}
+#include "analysis/stack_rules.h"
 
 /* Appends a frame; grows the array by doubling. */
 static struct vt_display_frame *append(struct vt_trace *trace, uint32_t *room)
@@ -115,19 +26,41 @@ static struct vt_display_frame *append(struct vt_trace *trace, uint32_t *room)
     return &trace->frames[trace->count++];
 }
 
+static const char *chars_or_null(const struct vt_reading *reading, uint32_t id)
+{
+    const char *text = vt_reading_chars(reading, id);
+
+    return *text ? text : NULL;
+}
+
+/* A frame whose code object is not in the file stays a frame: what is lost is its name. */
+static int add_python(struct vt_trace *trace, uint32_t *room, const struct vt_reading *reading,
+                      const struct vt_frame *frame)
+{
+    const struct vt_code *code = vt_reading_frame_code(reading, frame);
+    struct vt_display_frame *shown = append(trace, room);
+
+    if (!shown)
+        return -ENOMEM;
+    shown->lang = VT_LANG_PYTHON;
+    if (!code)
+        return 0;
+    shown->function = chars_or_null(reading, code->function);
+    shown->file = chars_or_null(reading, code->file);
+    shown->line = vt_frame_python_line(frame);
+    return 0;
+}
+
 /* The display frames of one recorded frame: the inlined ones, then the function itself. */
 static int add_native(struct vt_trace *trace, uint32_t *room, const struct vt_reading *reading,
-                      struct vt_symbols *symbols, uint32_t id)
+                      struct vt_symbols *symbols, const struct vt_frame *frame)
 {
-    const struct vt_frame *frame = vt_reading_frame(reading, id);
-    const struct vt_module *module = frame ? vt_reading_module(reading, frame->module) : NULL;
+    const struct vt_module *module = vt_reading_module(reading, frame->module);
     const char *path = module ? vt_reading_chars(reading, module->path) : NULL;
     bool ours = module && vt_module_class_at(reading, frame->module) == VT_MODULE_OURS;
     struct vt_symbol symbol = {NULL, 0};
     uint32_t i = 0;
 
-    if (!frame)
-        return 0;
     if (symbols && module && !ours && frame->where)
         symbol = vt_symbols_find(symbols, path, module->build_id,
                                  module->build_id_bytes <= sizeof module->build_id ? module->build_id_bytes : 0,
@@ -147,60 +80,69 @@ static int add_native(struct vt_trace *trace, uint32_t *room, const struct vt_re
             shown->line = symbol.frames[i].line;
             shown->inlined = i + 1 < symbol.count;
         }
-        shown->hidden = hides(shown);
     } while (++i < symbol.count);
     return 0;
 }
 
-/* Hiding must leave something to see. */
-static void show_something(struct vt_trace *trace)
+/* All frames of a stack, each as what it is: a damaged file may mix the languages. */
+static int take_stack(struct vt_trace *trace, const struct vt_reading *reading, struct vt_symbols *symbols,
+                      uint32_t stack)
 {
-    uint32_t i;
+    uint32_t ids[VT_STACK_FRAMES_MAX], count = vt_reading_stack(reading, stack, ids, VT_STACK_FRAMES_MAX), i, room = 0;
 
-    for (i = 0; i < trace->count; i++)
-        if (!trace->frames[i].hidden)
-            return;
-    for (i = 0; i < trace->count; i++)
-        trace->frames[i].hidden = trace->frames[i].ours;
-    for (i = 0; i < trace->count; i++)
-        if (!trace->frames[i].hidden)
-            return;
-    for (i = 0; i < trace->count; i++)
-        trace->frames[i].hidden = false;
-}
-
-static void choose_user(struct vt_trace *trace)
-{
-    uint32_t i, visible = VT_NONE, sourced = VT_NONE;
-
-    for (i = trace->count; i--;) {
-        const struct vt_display_frame *frame = &trace->frames[i];
-
-        if (frame->hidden)
-            continue;
-        visible = i;
-        if (frame->file && frame->line && !is_foreign_header(frame->file))
-            sourced = i;
-    }
-    trace->user = sourced != VT_NONE ? sourced : visible;
-}
-
-int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, struct vt_symbols *symbols,
-                   uint32_t native, uint32_t python)
-{
-    uint32_t ids[VT_STACK_FRAMES_MAX], count = vt_reading_stack(reading, native, ids, VT_STACK_FRAMES_MAX), i, room = 0;
-
-    (void)python; /* Python frames are to replace the interpreter's frames that ran them, here */
     memset(trace, 0, sizeof *trace);
     trace->user = VT_NONE;
-    for (i = 0; i < count; i++)
-        if (add_native(trace, &room, reading, symbols, ids[i])) {
+    for (i = 0; i < count; i++) {
+        const struct vt_frame *frame = vt_reading_frame(reading, ids[i]);
+
+        if (frame && (frame->module == VT_PYTHON ? add_python(trace, &room, reading, frame)
+                                                 : add_native(trace, &room, reading, symbols, frame))) {
             vt_trace_free(trace);
             return -ENOMEM;
         }
-    hide_runtime(trace);
-    show_something(trace);
-    choose_user(trace);
+    }
+    return 0;
+}
+
+/* The x of CPython 3.x, from "CPython 3.12.3"; 0: not known. */
+static unsigned python_minor(const struct vt_reading *reading)
+{
+    const char *text = vt_reading_chars(reading, vt_reading_header(reading)->python);
+
+    return vt_starts(text, "CPython 3.") ? (unsigned)strtoul(text + 10, NULL, 10) : 0;
+}
+
+int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, struct vt_symbols *symbols,
+                   const struct vt_stack_style *style, uint32_t native, uint32_t python)
+{
+    const struct vt_stack_style plain = {0};
+    struct vt_trace natives, pythons;
+    int error;
+
+    style = style ? style : &plain;
+    memset(trace, 0, sizeof *trace);
+    trace->user = VT_NONE;
+    if ((error = take_stack(&natives, reading, symbols, style->stacks == VT_SHOW_PYTHON ? 0 : native)))
+        return error;
+    if ((error = take_stack(&pythons, reading, symbols, style->stacks == VT_SHOW_NATIVE ? 0 : python))) {
+        vt_trace_free(&natives);
+        return error;
+    }
+    vt_mark_interpreter(&natives);
+    vt_fold_native(&natives);
+    vt_fold_python(&pythons);
+    if (!pythons.count || !natives.count) {
+        *trace = pythons.count ? pythons : natives;
+        vt_trace_free(pythons.count ? &natives : &pythons);
+    } else {
+        error = vt_trace_merge(trace, &natives, &pythons, python_minor(reading));
+        vt_trace_free(&natives);
+        vt_trace_free(&pythons);
+        if (error)
+            return error;
+    }
+    vt_fold_less(trace);
+    vt_choose_user(trace, style->user_paths);
     return 0;
 }
 
@@ -214,4 +156,18 @@ void vt_trace_free(struct vt_trace *trace)
 const struct vt_display_frame *vt_trace_user(const struct vt_trace *trace)
 {
     return trace->user < trace->count ? &trace->frames[trace->user] : NULL;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool vt_same_place(const struct vt_display_frame *a, const struct vt_display_frame *b)
+{
+    if (!a || !b || a->lang != b->lang || !same_text(a->function, b->function))
+        return false;
+    if (a->line || b->line)
+        return a->line == b->line && same_text(a->file, b->file);
+    return same_text(a->file, b->file) && same_text(a->module, b->module) && (a->function || a->offset == b->offset);
 }

@@ -48,34 +48,36 @@ static uint32_t first_oom(const struct vt_reading *reading)
     for (uint64_t i = 0; i < vt_reading_count(reading, VT_FAILURES); i++) {
         const struct vt_failure *failure = vt_reading_failure(reading, i);
 
-        if (failure && vt_failure_is_oom(failure->kind))
+        if (failure && failure->count && vt_failure_is_oom(failure->kind))
             return (uint32_t)i;
     }
     return VT_NONE;
 }
 
-static struct vt_report_request request_for(const struct vt_reading *reading, int fd)
+static struct vt_report_request request_for(const struct vt_after *after, const struct vt_reading *reading, int fd)
 {
     uint32_t oom = first_oom(reading);
-
-    return (struct vt_report_request){
+    struct vt_report_request request = {
         .recording_path = vt_reading_name(reading),
         .fd = fd,
         .colour = fd == STDERR_FILENO && vt_wants_colour(fd),
         .cause = oom == VT_NONE ? VT_REPORT_EXIT : VT_REPORT_OOM,
         .failure = oom,
     };
+
+    request.status_known = vt_child_status(after->child, vt_reading_header(reading)->pid, &request.status);
+    return request;
 }
 
 /* The text report, unless the process has left one. Returns false if there was one. */
-static bool write_text(struct vt_reading *reading)
+static bool write_text(const struct vt_after *after, struct vt_reading *reading)
 {
     char *path = vt_text_path(vt_reading_name(reading));
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     bool existed = fd < 0 && path && errno == EEXIST;
 
     if (fd >= 0) {
-        struct vt_report_request request = request_for(reading, fd);
+        struct vt_report_request request = request_for(after, reading, fd);
         int error = vt_text_write(reading, &request);
 
         if (close(fd) && !error)
@@ -100,12 +102,12 @@ static void write_pointer(const struct vt_reading *reading)
            header->program, header->pid, vt_reading_name(reading));
 }
 
-static void report_one(struct vt_reading *reading, bool reported, bool quiet)
+static void report_one(const struct vt_after *after, struct vt_reading *reading, bool reported)
 {
-    struct vt_report_request request = request_for(reading, STDERR_FILENO);
+    struct vt_report_request request = request_for(after, reading, STDERR_FILENO);
     int error;
 
-    if (quiet)
+    if (after->quiet)
         return;
     if (reported && request.cause == VT_REPORT_OOM) {
         write_pointer(reading);
@@ -142,11 +144,11 @@ static void report_batch(const struct vt_after *after, struct batch *batch)
     int error;
 
     for (size_t i = 0; i < batch->count; i++)
-        reported = !write_text(batch->reading[i]);
+        reported = !write_text(after, batch->reading[i]);
     if (batch->count == 1) {
-        report_one(batch->reading[0], reported, after->quiet);
+        report_one(after, batch->reading[0], reported);
     } else if (batch->count > 1 && !after->quiet) {
-        error = vt_merged_write(batch->reading, batch->count, after->directory);
+        error = vt_merged_write(batch->reading, batch->count, after->directory, after->child);
         if (error)
             vt_fail(VERB, "cannot report on %s: %s", after->directory, strerror(-error));
     }

@@ -8,14 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/child.h"
 #include "cli/recordings.h"
 
 struct vt_after {
     const char *directory;
     struct vt_found_list before; /* what was there when the program started */
-    int run_pid;                 /* what VRAMTRACK_RUN was set to */
-    bool quiet;                  /* text reports only, nothing on standard error */
-    bool oom_only;               /* nothing about processes that did not run out of memory */
+    const struct vt_child *child;
+    int run_pid;   /* what VRAMTRACK_RUN was set to */
+    bool quiet;    /* text reports only, nothing on standard error */
+    bool oom_only; /* nothing about processes that did not run out of memory */
 };
 
 /* Never fails loudly: what can't be reported is one line on standard error. */

@@ -116,6 +116,24 @@ int vt_child_start(struct vt_child *child, char **argv, bool adopt)
     return error;
 }
 
+static void note_end(struct vt_child *child, pid_t pid, int status)
+{
+    if (!child->ended)
+        child->ended = calloc(MAX_CHILDREN, sizeof(*child->ended));
+    if (child->ended)
+        child->ended[child->ended_count++ % MAX_CHILDREN] = (struct vt_ended){pid, status}; /* the newest ones */
+}
+
+bool vt_child_status(const struct vt_child *child, pid_t pid, int *status)
+{
+    for (int i = child->ended_count, last = i > MAX_CHILDREN ? i - MAX_CHILDREN : 0; i-- > last;)
+        if (child->ended[i % MAX_CHILDREN].pid == pid) {
+            *status = child->ended[i % MAX_CHILDREN].status;
+            return true;
+        }
+    return false;
+}
+
 /* Collects everybody who has ended; remembers the program's status. Returns false when no child is left. */
 static bool reap(struct vt_child *child, bool *ended)
 {
@@ -123,6 +141,7 @@ static bool reap(struct vt_child *child, bool *ended)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        note_end(child, pid, status);
         if (pid != child->pid)
             continue;
         child->status = status;

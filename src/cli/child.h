@@ -13,6 +13,13 @@ struct vt_child {
     bool told_to_end; /* HUP, INT, QUIT or TERM came in */
     pid_t *inherited; /* children that this process had before it started the program */
     int inherited_count;
+    struct vt_ended *ended; /* the program and the orphans that we have collected */
+    int ended_count;
+};
+
+struct vt_ended {
+    pid_t pid;
+    int status;
 };
 
 /* Starts argv[0] as execvp finds it. Returns 0, or the errno of the exec. `adopt`: orphans of the tree become ours. */
@@ -23,6 +30,9 @@ void vt_child_wait(struct vt_child *child);
 
 /* Until the processes that outlived the program have ended, or somebody asks to stop. `quiet`: without a word. */
 void vt_child_wait_orphans(struct vt_child *child, bool quiet);
+
+/* How a process of the tree ended, as waitpid gave it. False if its own parent has collected it. */
+bool vt_child_status(const struct vt_child *child, pid_t pid, int *status);
 
 /* Ends this process the way the program ended: its exit status, or the signal that killed it. */
 _Noreturn void vt_child_end_like(const struct vt_child *child);

@@ -19,7 +19,7 @@ struct vt_verb {
 };
 
 /* Long options have values of their own, from here on, also where there is a short one: vt_fail_option() relies on it. */
-enum { VT_LONG_OPTION = 256, VT_LONG_HELP, VT_LONG_OTHERS };
+enum { VT_LONG_OPTION = 256, VT_LONG_HELP, VT_LONG_VERSION, VT_LONG_OTHERS };
 
 extern const struct vt_verb vt_verb_run, vt_verb_report;
 
@@ -34,6 +34,9 @@ int vt_fail_option(const char *verb, int result, char **argv);
 
 /* Prints the verb's help on standard output. */
 int vt_print_help(const struct vt_verb *verb);
+
+/* Prints the version on standard output. */
+int vt_print_version(void);
 
 /* Strict decimal number within [low, high]. */
 bool vt_parse_number(const char *text, long low, long high, long *value);

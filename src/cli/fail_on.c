@@ -45,6 +45,21 @@ static bool add_word(struct vt_fail_on *fail_on, const char *text, size_t length
     return before.failures != fail_on->failures || before.families != fail_on->families;
 }
 
+/* The words that add_word() knows, in a static buffer. */
+static const char *all_words(void)
+{
+    static char words[512];
+    size_t used = 0;
+
+    for (unsigned family = 0; family < VT_FAMILY_NONE; family++)
+        if (LOOKED_FOR & BIT(family))
+            used += (size_t)snprintf(words + used, sizeof(words) - used, "%s%s", used ? ", " : "",
+                                     vt_family_name((enum vt_family)family));
+    for (unsigned kind = VT_FAILURE_OOM; kind < VT_FAILURE_KIND_COUNT; kind++) /* in front of it: pending, an oom too */
+        used += (size_t)snprintf(words + used, sizeof(words) - used, ", %s", vt_failure_name(kind));
+    return words;
+}
+
 int vt_fail_on_parse(struct vt_fail_on *fail_on, const char *list)
 {
     for (const char *word = list;; word++) {
@@ -52,7 +67,7 @@ int vt_fail_on_parse(struct vt_fail_on *fail_on, const char *list)
         struct vt_fail_on alone = {0, 0};
 
         if (!add_word(&alone, word, length))
-            return vt_fail(VERB, "--fail-on: there is no '%.*s' (there are " VT_FAIL_ON_WORDS ")", (int)length, word);
+            return vt_fail(VERB, "--fail-on: there is no '%.*s' (there are %s)", (int)length, word, all_words());
         fail_on->failures |= alone.failures;
         fail_on->families |= alone.families;
         word += length;
@@ -105,8 +120,14 @@ int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *readin
 
     if (!fail_on->failures && !fail_on->families)
         return VT_EXIT_OK;
-    if (vt_analysis_open(&analysis, reading, moment, false))
+    if (vt_analysis_open(&analysis, reading, moment, false, NULL))
         return vt_fail(VERB, "out of memory");
+    if (analysis.model.missing[0]) {
+        vt_fail(VERB, "%s is incomplete (%s), so --fail-on has no answer", vt_reading_name(reading),
+                analysis.model.missing);
+        vt_analysis_close(&analysis);
+        return VT_EXIT_ERROR;
+    }
     failures = fail_on->failures & failures_found(&analysis.model);
     families = fail_on->families & families_found(&analysis.findings);
     vt_analysis_close(&analysis);

@@ -13,13 +13,17 @@ struct vt_fail_on {
     uint32_t failures; /* bit per enum vt_failure_kind */
 };
 
-/* For the help text; vt_fail_on_parse() accepts these and the kinds of failures one by one. */
-#define VT_FAIL_ON_WORDS "leak, oom, retry, misuse"
+/* What vt_fail_on_parse() accepts, for the help text. "oom" and "misuse" stand for several kinds of failures. */
+#define VT_FAIL_ON_FINDINGS "leak, cache, capacity, limit, misuse, overhead"
+#define VT_FAIL_ON_FAILURES                                                                                            \
+    "oom, retry, framework_oom, failed_alloc, failed_free, double_free,\n"                                             \
+    "                       interior_pointer, unknown_pointer, wrong_api"
 
 /* Adds a list of words, separated by commas. Returns 0, or VT_EXIT_ERROR after saying which word is none. */
 int vt_fail_on_parse(struct vt_fail_on *fail_on, const char *list);
 
-/* VT_EXIT_FOUND after saying on standard error what was found, else VT_EXIT_OK; VT_EXIT_ERROR without memory. */
+/* VT_EXIT_FOUND after saying on standard error what was found, else VT_EXIT_OK; VT_EXIT_ERROR without memory and
+ * for an incomplete recording, which can't answer the question. */
 int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment);
 
 #endif

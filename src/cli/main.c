@@ -66,6 +66,12 @@ int vt_print_help(const struct vt_verb *verb)
     return VT_EXIT_OK;
 }
 
+int vt_print_version(void)
+{
+    puts("vramtrack " VT_VERSION);
+    return VT_EXIT_OK;
+}
+
 bool vt_parse_number(const char *text, long low, long high, long *value)
 {
     char *end;
@@ -134,10 +140,8 @@ static int dispatch(int argc, char **argv)
     word = argv[1];
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
         return help(argc - 1, argv + 1);
-    if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
-        puts("vramtrack " VT_VERSION);
-        return VT_EXIT_OK;
-    }
+    if (!strcmp(word, "--version") || !strcmp(word, "-V"))
+        return vt_print_version();
     verb = find_verb(word);
     if (verb)
         return verb->run(argc - 1, argv + 1);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/findings.h"
 #include "analysis/format.h"
 #include "analysis/model.h"
 #include "analysis/stack.h"
@@ -19,21 +20,39 @@
 #include "views/out.h"
 
 #define PLACE_BYTES 512
-#define PROCESS_LINES 9
-#define PLACE_LINES 9
+#define PROCESS_LINES 6 /* two lines each at most */
+#define PLACE_LINES 6
 #define SITES_PER_PROCESS 64 /* largest first: the rest can't reach the top of the merged list by much */
+#define PREFIX "vramtrack: "
 
 struct process {
     const struct vt_header *header;
     enum vt_process_end end;
-    uint64_t peak, held; /* of device memory: at its highest point; at the moment shown */
+    char words[VT_END_WORDS]; /* how it ended */
+    char *finding;            /* the first loud one; NULL: none */
+    uint64_t peak, held;      /* of device memory: at its highest point; at the moment shown */
+    uint64_t start_ns, end_ns;
     bool oom;
+};
+
+/* A GPU as all processes see it: ordinals may mean another one in each. */
+struct gpu {
+    uint8_t uuid[16];
+    int ordinal;
+};
+
+/* What some processes hold at one place. A sum means something if all of it was there at once, on one GPU. */
+struct amount {
+    uint64_t bytes, count, largest, current; /* sums; the most of one process; the last one's so far */
+    size_t processes, last;                  /* how many, and which one counted last */
+    uint64_t latest_start, earliest_end;
+    struct gpu gpu;
+    bool several_gpus;
 };
 
 struct place {
     char *text;
-    uint64_t bytes, count;
-    size_t processes, last; /* how many, and which one counted last */
+    struct amount held, at_peak;
 };
 
 struct merged {
@@ -42,6 +61,7 @@ struct merged {
     struct place *place;
     size_t places;
     struct vt_symbols *symbols; /* one for all: the processes have most of their files in common */
+    const struct vt_child *child;
 };
 
 /* The moment to show: the first out-of-memory, if there was one; else the default. `name` has room for 33 bytes. */
@@ -82,81 +102,151 @@ static struct process summarize(struct vt_reading *reading, const struct vt_mode
     }
     for (uint32_t i = 0; i < model->failure_count; i++)
         process.oom |= vt_failure_is_oom(model->failures[i].record->kind);
+    process.start_ns = process.header->start_unix_ns;
+    process.end_ns = process.start_ns + model->duration_ns;
     return process;
 }
 
 static char *describe(const struct vt_reading *reading, struct vt_symbols *symbols, const struct vt_site *site)
 {
+    const struct vt_stack_style style = vt_stack_style_for(reading, VT_SHOW_MERGED, NULL);
     char place[PLACE_BYTES];
     struct vt_trace trace;
 
-    if (vt_trace_build(&trace, reading, symbols, site->stack, site->python_stack))
+    if (vt_trace_build(&trace, reading, symbols, &style, site->stack, site->python_stack))
         return NULL;
     vt_format_place(place, sizeof(place), vt_trace_user(&trace));
     vt_trace_free(&trace);
     return strdup(place);
 }
 
-/* Takes `text` over. */
-static int add_place(struct merged *merged, char *text, uint64_t bytes, uint64_t count, size_t process)
+static struct gpu gpu_of(const struct vt_reading *reading, int ordinal)
 {
-    struct place *place = NULL, *grown;
+    const struct vt_device *device = ordinal >= 0 ? vt_reading_device(reading, (uint64_t)ordinal) : NULL;
+    struct gpu gpu = {{0}, ordinal};
 
-    if (!text)
-        return -ENOMEM;
-    for (size_t i = 0; i < merged->places && !place; i++)
-        if (!strcmp(merged->place[i].text, text))
-            place = &merged->place[i];
-    if (place) {
-        free(text);
-    } else {
-        grown = realloc(merged->place, (merged->places + 1) * sizeof(*grown));
-        if (!grown) {
-            free(text);
-            return -ENOMEM;
-        }
-        merged->place = grown;
-        place = &grown[merged->places++];
-        *place = (struct place){.text = text, .last = process, .processes = 1};
+    if (device)
+        memcpy(gpu.uuid, device->uuid, sizeof(gpu.uuid));
+    return gpu;
+}
+
+static bool is_same_gpu(const struct gpu *a, const struct gpu *b)
+{
+    static const uint8_t unknown[16];
+
+    if (!memcmp(a->uuid, unknown, sizeof(unknown)))
+        return a->ordinal == b->ordinal;
+    return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+static void add_amount(struct amount *amount, const struct process *process, size_t index, const struct gpu *gpu,
+                       uint64_t bytes, uint64_t count)
+{
+    bool first = !amount->processes;
+
+    if (!bytes)
+        return;
+    if (first || amount->last != index) {
+        amount->processes++;
+        amount->last = index;
+        amount->current = 0;
     }
-    place->processes += place->last != process;
-    place->last = process;
-    place->bytes += bytes;
-    place->count += count;
+    if (first || process->start_ns > amount->latest_start)
+        amount->latest_start = process->start_ns;
+    if (first || process->end_ns < amount->earliest_end)
+        amount->earliest_end = process->end_ns;
+    if (first)
+        amount->gpu = *gpu;
+    amount->several_gpus |= !is_same_gpu(&amount->gpu, gpu);
+    amount->bytes += bytes;
+    amount->count += count;
+    amount->current += bytes;
+    if (amount->current > amount->largest)
+        amount->largest = amount->current;
+}
+
+/* The place with this text, made if there is none; takes `text` over. NULL: out of memory. */
+static struct place *place_of(struct merged *merged, char *text)
+{
+    struct place *grown;
+
+    for (size_t i = 0; text && i < merged->places; i++)
+        if (!strcmp(merged->place[i].text, text)) {
+            free(text);
+            return &merged->place[i];
+        }
+    grown = text ? realloc(merged->place, (merged->places + 1) * sizeof(*grown)) : NULL;
+    if (!grown) {
+        free(text);
+        return NULL;
+    }
+    merged->place = grown;
+    grown[merged->places] = (struct place){.text = text};
+    return &grown[merged->places++];
+}
+
+static int add_sites(struct merged *merged, struct vt_reading *reading, const struct vt_model *model, size_t index)
+{
+    const struct process *process = &merged->process[index];
+    uint32_t left = SITES_PER_PROCESS;
+
+    for (uint32_t i = 0; i < model->site_count && left; i++) {
+        const struct vt_site_row *site = &model->sites[i];
+        struct gpu gpu = gpu_of(reading, site->record->device);
+        struct place *place;
+
+        if ((!site->live_bytes && !site->at_peak_bytes) || site->record->level != VT_LEVEL_DRIVER ||
+            !is_device_memory(site->record->kind))
+            continue;
+        left--;
+        place = place_of(merged, describe(reading, merged->symbols, site->record));
+        if (!place)
+            return -ENOMEM;
+        add_amount(&place->held, process, index, &gpu, site->live_bytes, site->live_count);
+        add_amount(&place->at_peak, process, index, &gpu, site->at_peak_bytes, site->at_peak_count);
+    }
     return 0;
 }
 
-static int add_sites(struct merged *merged, struct vt_reading *reading, const struct vt_model *model, size_t process)
+/* Notes the first loud finding: "leak (likely): ..." */
+static int add_finding(struct merged *merged, struct vt_model *model, struct process *process)
 {
-    /* A process that freed everything says most by what it held at its peak. */
-    bool at_peak = !merged->process[process].held;
-    uint32_t left = SITES_PER_PROCESS;
-    int error = 0;
+    struct vt_findings findings;
+    int error = vt_findings_build(&findings, model, merged->symbols, NULL);
 
-    for (uint32_t i = 0; i < model->site_count && left && !error; i++) {
-        const struct vt_site_row *site = &model->sites[i];
-        uint64_t bytes = at_peak ? site->at_peak_bytes : site->live_bytes;
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < findings.count && !process->finding && !error; i++) {
+        const struct vt_finding *f = &findings.list[i];
 
-        if (!bytes || site->record->level != VT_LEVEL_DRIVER || !is_device_memory(site->record->kind))
-            continue;
-        left--;
-        error = add_place(merged, describe(reading, merged->symbols, site->record), bytes,
-                          at_peak ? site->at_peak_count : site->live_count, process);
+        if ((vt_finding_is_loud(f) || model->missing[0]) &&
+            asprintf(&process->finding, "%s (%s): %s", vt_family_name(f->family), vt_confidence_name(f->confidence),
+                     f->title) < 0) {
+            process->finding = NULL;
+            error = -ENOMEM;
+        }
     }
+    vt_findings_free(&findings);
     return error;
 }
 
 static int add_process(struct merged *merged, struct vt_reading *reading)
 {
+    struct process *process = &merged->process[merged->processes];
     struct vt_model model;
     char name[33];
-    int error = vt_model_build(&model, reading, choose_moment(reading, name));
+    int error = vt_model_build(&model, reading, choose_moment(reading, name)), status = 0;
+    bool known;
 
     if (error)
         return error;
-    merged->process[merged->processes] = summarize(reading, &model);
+    *process = summarize(reading, &model);
+    known = vt_child_status(merged->child, process->header->pid, &status);
+    vt_model_end_words(process->words, &model, known, status);
     merged->processes++;
-    error = add_sites(merged, reading, &model, merged->processes - 1);
+    error = add_finding(merged, &model, process);
+    if (!error)
+        error = add_sites(merged, reading, &model, merged->processes - 1);
     vt_model_free(&model);
     return error;
 }
@@ -170,18 +260,28 @@ static int largest_process(const void *a, const void *b)
     return x->peak < y->peak ? 1 : x->peak > y->peak ? -1 : 0;
 }
 
-static int largest_place(const void *a, const void *b)
+static bool adds_up(const struct amount *amount)
 {
-    const struct place *x = a, *y = b;
-
-    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+    return !amount->several_gpus && (amount->processes == 1 || amount->latest_start < amount->earliest_end);
 }
 
-static const char *end_text(const struct process *process)
+static uint64_t shown(const struct amount *amount, bool at_peak)
 {
-    if (process->oom)
-        return "ran out of memory";
-    return process->end == VT_PROCESS_EXIT ? "ended" : process->end == VT_PROCESS_KILLED ? "was killed" : "still runs";
+    return adds_up(amount) && !(at_peak && amount->processes > 1) ? amount->bytes : amount->largest;
+}
+
+static int more_held(const void *a, const void *b)
+{
+    uint64_t x = shown(&((const struct place *)a)->held, false), y = shown(&((const struct place *)b)->held, false);
+
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int more_at_peak(const void *a, const void *b)
+{
+    uint64_t x = shown(&((const struct place *)a)->at_peak, true), y = shown(&((const struct place *)b)->at_peak, true);
+
+    return x < y ? 1 : x > y ? -1 : 0;
 }
 
 static void write_process(struct vt_out *out, const struct process *process)
@@ -191,24 +291,64 @@ static void write_process(struct vt_out *out, const struct process *process)
     vt_out_text(out, "  ");
     if (process->header->rank >= 0)
         vt_out_format(out, "rank %-4d ", process->header->rank);
-    vt_out_format(out, "pid %-8d peak %10s, then %10s  ", process->header->pid, vt_format_bytes(peak, process->peak),
+    vt_out_format(out, "pid %-8d peak %s, held %s ", process->header->pid, vt_format_bytes(peak, process->peak),
                   vt_format_bytes(held, process->held));
     vt_out_colour(out, process->oom ? VT_RED : VT_PLAIN);
-    vt_out_text(out, end_text(process));
+    vt_out_text(out, process->oom                         ? "when it ran out of memory"
+                     : process->end == VT_PROCESS_RUNNING ? "so far"
+                                                          : "at its end");
     vt_out_colour(out, VT_PLAIN);
-    vt_out_text(out, ": ");
+    vt_out_format(out, ", %s: ", process->words);
     vt_out_name(out, process->header->program, strlen(process->header->program), 40);
+    vt_out_text(out, "\n");
+    if (process->finding) {
+        vt_out_text(out, "      ");
+        vt_out_name(out, process->finding, strlen(process->finding), 300);
+        vt_out_text(out, "\n");
+    }
+}
+
+static void write_place(struct vt_out *out, const struct place *place, bool at_peak)
+{
+    const struct amount *amount = at_peak ? &place->at_peak : &place->held;
+    uint64_t bytes = shown(amount, at_peak);
+    char text[VT_FORMAT_BYTES];
+
+    vt_out_format(out, "  %10s ", vt_format_bytes(text, bytes));
+    if (bytes == amount->bytes)
+        vt_out_format(out, "in %llu, %zu process%s  ", (unsigned long long)amount->count, amount->processes,
+                      amount->processes == 1 ? "" : "es");
+    else
+        vt_out_format(out, "at most in one of %zu processes  ", amount->processes);
+    vt_out_name(out, place->text, strlen(place->text), 80);
     vt_out_text(out, "\n");
 }
 
-static void write_place(struct vt_out *out, const struct place *place)
+/* If none holds anything any more, its peak says most. */
+static void write_places(struct vt_out *out, struct merged *merged)
 {
-    char bytes[VT_FORMAT_BYTES];
+    bool at_peak = true, sums = true;
+    size_t count = 0;
 
-    vt_out_format(out, "  %10s in %llu, %zu process%s  ", vt_format_bytes(bytes, place->bytes),
-                  (unsigned long long)place->count, place->processes, place->processes == 1 ? "" : "es");
-    vt_out_name(out, place->text, strlen(place->text), 80);
-    vt_out_text(out, "\n");
+    for (size_t i = 0; i < merged->processes; i++)
+        at_peak &= !merged->process[i].held;
+    if (merged->places)
+        qsort(merged->place, merged->places, sizeof(*merged->place), at_peak ? more_at_peak : more_held);
+    while (count < merged->places &&
+           shown(at_peak ? &merged->place[count].at_peak : &merged->place[count].held, at_peak))
+        count++;
+    for (size_t i = 0; i < count && !at_peak; i++)
+        sums &= adds_up(&merged->place[i].held);
+    if (!count)
+        return;
+    vt_out_format(out, PREFIX "what held it, %s\n",
+                  at_peak ? "each at its own peak"
+                  : sums  ? "over all of them"
+                          : "over those that ran at the same time on the same GPU");
+    for (size_t i = 0; i < count && i < PLACE_LINES; i++)
+        write_place(out, &merged->place[i], at_peak);
+    if (count > PLACE_LINES)
+        vt_out_format(out, "  %zu more\n", count - PLACE_LINES);
 }
 
 static int write_merged(struct merged *merged, const char *directory)
@@ -219,11 +359,9 @@ static int write_merged(struct merged *merged, const char *directory)
     for (size_t i = 0; i < merged->processes; i++)
         ooms += merged->process[i].oom;
     qsort(merged->process, merged->processes, sizeof(*merged->process), largest_process);
-    if (merged->places)
-        qsort(merged->place, merged->places, sizeof(*merged->place), largest_place);
 
     vt_out_open(&out, STDERR_FILENO, vt_wants_colour(STDERR_FILENO));
-    vt_out_format(&out, "vramtrack: %zu processes used the GPU", merged->processes);
+    vt_out_format(&out, PREFIX "%zu processes used the GPU", merged->processes);
     if (ooms)
         vt_out_format(&out, "; %zu ran out of memory", ooms);
     vt_out_text(&out, "\n");
@@ -231,20 +369,18 @@ static int write_merged(struct merged *merged, const char *directory)
         write_process(&out, &merged->process[i]);
     if (merged->processes > PROCESS_LINES)
         vt_out_format(&out, "  %zu more\n", merged->processes - PROCESS_LINES);
-    vt_out_text(&out, "vramtrack: what held it, over all of them\n");
-    for (size_t i = 0; i < merged->places && i < PLACE_LINES; i++)
-        write_place(&out, &merged->place[i]);
-    if (merged->places > PLACE_LINES)
-        vt_out_format(&out, "  %zu more\n", merged->places - PLACE_LINES);
-    vt_out_text(&out, "vramtrack: next: vramtrack report --all ");
-    vt_out_name(&out, directory, strlen(directory), 0);
+    write_places(&out, merged);
+    vt_out_text(&out, PREFIX "next: vramtrack report --all ");
+    vt_out_word(&out, directory, strlen(directory));
     vt_out_text(&out, "\n");
     return vt_out_close(&out);
 }
 
-int vt_merged_write(struct vt_reading *const *readings, size_t count, const char *directory)
+int vt_merged_write(struct vt_reading *const *readings, size_t count, const char *directory,
+                    const struct vt_child *child)
 {
-    struct merged merged = {.process = calloc(count, sizeof(struct process)), .symbols = vt_symbols_open()};
+    struct merged merged = {
+        .process = calloc(count, sizeof(struct process)), .symbols = vt_symbols_open(), .child = child};
     int error = merged.process && merged.symbols ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < count && !error; i++)
@@ -253,6 +389,8 @@ int vt_merged_write(struct vt_reading *const *readings, size_t count, const char
         error = write_merged(&merged, directory);
     for (size_t i = 0; i < merged.places; i++)
         free(merged.place[i].text);
+    for (size_t i = 0; i < merged.processes; i++)
+        free(merged.process[i].finding);
     if (merged.symbols)
         vt_symbols_close(merged.symbols);
     free(merged.place);

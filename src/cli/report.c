@@ -23,6 +23,8 @@ struct options {
     const char *path; /* recording or directory */
     const char *moment;
     const char *colour;
+    const char *user_paths;
+    enum vt_show_stacks stacks;
     struct vt_fail_on fail_on;
     unsigned top;
     bool json, all, all_frames;
@@ -37,19 +39,33 @@ static const char help[] =
     "  --json               the report as JSON (schema vramtrack-report/1)\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
     "  --all                every recording in DIR, oldest first\n"
-    "  --all-frames         with the frames inside CUDA, the loader and the C library\n"
+    "  --all-frames         with the frames inside CUDA, the Python interpreter, the loader and the C library\n"
+    "  --stacks=WHAT        merged (default: Python and native frames in one list), python or native\n"
+    "  --user-paths LIST    prefixes of paths, separated by colons: files there are your own code\n"
     "  --top N              show N places instead of the default number\n"
     "  --colour=WHEN        auto (default), always or never\n"
     "  --fail-on LIST       exit with status 1 if there is one of these, separated by commas:\n"
-    "                       " VT_FAIL_ON_WORDS "\n"
+    "                       " VT_FAIL_ON_FINDINGS ",\n"
+    "                       " VT_FAIL_ON_FAILURES "\n"
     "  -h, --help           this text\n"
+    "      --version        the version\n"
     "\n"
-    "exit status: 0; 1 if --fail-on found something; 2 after an error\n"
+    "exit status: 0; 1 if --fail-on found something; 2 after an error, and if --fail-on meets an incomplete recording\n"
     "\n"
     "example:\n"
     "  vramtrack report --moment peak --top 30 .\n";
 
-enum { OPT_JSON = VT_LONG_OTHERS, OPT_MOMENT, OPT_ALL, OPT_ALL_FRAMES, OPT_TOP, OPT_COLOUR, OPT_FAIL_ON };
+enum {
+    OPT_JSON = VT_LONG_OTHERS,
+    OPT_MOMENT,
+    OPT_ALL,
+    OPT_ALL_FRAMES,
+    OPT_TOP,
+    OPT_COLOUR,
+    OPT_FAIL_ON,
+    OPT_STACKS,
+    OPT_USER_PATHS
+};
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
@@ -60,9 +76,25 @@ static const struct option long_options[] = {
     {"colour", required_argument, NULL, OPT_COLOUR},
     {"color", required_argument, NULL, OPT_COLOUR},
     {"fail-on", required_argument, NULL, OPT_FAIL_ON},
+    {"stacks", required_argument, NULL, OPT_STACKS},
+    {"user-paths", required_argument, NULL, OPT_USER_PATHS},
     {"help", no_argument, NULL, VT_LONG_HELP},
+    {"version", no_argument, NULL, VT_LONG_VERSION},
     {NULL, 0, NULL, 0},
 };
+
+static int set_stacks(struct options *options, const char *value)
+{
+    static const char *const words[] = {
+        [VT_SHOW_MERGED] = "merged", [VT_SHOW_PYTHON] = "python", [VT_SHOW_NATIVE] = "native"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(value, words[i])) {
+            options->stacks = (enum vt_show_stacks)i;
+            return 0;
+        }
+    return vt_fail(VERB, "--stacks=%s: merged, python or native is needed", value);
+}
 
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct options *options, int option, const char *value)
@@ -92,6 +124,11 @@ static int set_option(struct options *options, int option, const char *value)
             return vt_fail(VERB, "--colour=%s: auto, always or never is needed", value);
         options->colour = value;
         return 0;
+    case OPT_STACKS:
+        return set_stacks(options, value);
+    case OPT_USER_PATHS:
+        options->user_paths = value;
+        return 0;
     default:
         return vt_fail_on_parse(&options->fail_on, value);
     }
@@ -108,6 +145,8 @@ static int parse(struct options *options, int argc, char **argv)
     while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
         if (option == 'h' || option == VT_LONG_HELP)
             return vt_print_help(&vt_verb_report);
+        if (option == VT_LONG_VERSION)
+            return vt_print_version();
         if (option == '?' || option == ':')
             return vt_fail_option(VERB, option, argv);
         if (set_option(options, option, optarg))
@@ -150,14 +189,20 @@ static int write_views(struct vt_reading *reading, const struct options *options
         .fd = STDOUT_FILENO,
         .colour = wants_colour(options),
         .all_frames = options->all_frames,
+        .stacks = options->stacks,
+        .user_paths = options->user_paths,
         .top = options->top,
         .cause = VT_REPORT_EXIT,
         .failure = VT_NONE,
     };
     int error;
 
-    if (options->moment && !vt_model_has_moment(reading, options->moment))
-        return fail_moment(reading, options->moment);
+    if (options->moment && !vt_model_has_moment(reading, options->moment)) {
+        if (!options->all)
+            return fail_moment(reading, options->moment);
+        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->moment);
+        return VT_EXIT_OK;
+    }
     error = options->json ? vt_json_write(reading, &request) : vt_text_write(reading, &request);
     if (error)
         return vt_fail(VERB, "cannot write the report: %s", strerror(-error));

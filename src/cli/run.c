@@ -33,11 +33,12 @@ static const char help[] =
     "\n"
     "  -o, --output DIR     where the recordings and text reports go (made if it is not there; default: here)\n"
     "      --depth N        frames per stack, 1 to 256 (default 64)\n"
-    "      --stacks MODE    auto (default), native or off\n"
+    "      --stacks MODE    auto (default: both), both, native, python or off\n"
     "      --no-report      leave the recordings only\n"
     "      --no-wait        report when PROGRAM has ended, even if processes it started still run\n"
     "  -q, --quiet          print nothing; the text reports are written all the same\n"
     "  -h, --help           this text\n"
+    "      --version        the version\n"
     "\n"
     "environment: VRAMTRACK_LIBRARY is the recorder to load, if it is not the one that belongs to this command;\n"
     "             all other VRAMTRACK_* options are passed on to it\n"
@@ -50,10 +51,15 @@ static const char help[] =
 enum { OPT_OUTPUT = VT_LONG_OTHERS, OPT_DEPTH, OPT_STACKS, OPT_NO_REPORT, OPT_NO_WAIT, OPT_QUIET };
 
 static const struct option long_options[] = {
-    {"output", required_argument, NULL, OPT_OUTPUT}, {"depth", required_argument, NULL, OPT_DEPTH},
-    {"stacks", required_argument, NULL, OPT_STACKS}, {"no-report", no_argument, NULL, OPT_NO_REPORT},
-    {"no-wait", no_argument, NULL, OPT_NO_WAIT},     {"quiet", no_argument, NULL, OPT_QUIET},
-    {"help", no_argument, NULL, VT_LONG_HELP},       {NULL, 0, NULL, 0},
+    {"output", required_argument, NULL, OPT_OUTPUT},
+    {"depth", required_argument, NULL, OPT_DEPTH},
+    {"stacks", required_argument, NULL, OPT_STACKS},
+    {"no-report", no_argument, NULL, OPT_NO_REPORT},
+    {"no-wait", no_argument, NULL, OPT_NO_WAIT},
+    {"quiet", no_argument, NULL, OPT_QUIET},
+    {"help", no_argument, NULL, VT_LONG_HELP},
+    {"version", no_argument, NULL, VT_LONG_VERSION},
+    {NULL, 0, NULL, 0},
 };
 
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
@@ -65,7 +71,7 @@ static int set_option(struct options *options, int option, const char *value)
     case 'o':
     case OPT_OUTPUT:
         options->output = value;
-        return *value ? 0 : vt_fail(VERB, "--output: a directory is needed");
+        return *value && strcmp(value, "--") ? 0 : vt_fail(VERB, "--output: a directory is needed, not '%s'", value);
     case OPT_DEPTH:
         options->depth = value;
         if (!vt_parse_number(value, 1, 256, &number))
@@ -73,8 +79,9 @@ static int set_option(struct options *options, int option, const char *value)
         return 0;
     case OPT_STACKS:
         options->stacks = value;
-        if (strcmp(value, "auto") && strcmp(value, "native") && strcmp(value, "off"))
-            return vt_fail(VERB, "--stacks %s: auto, native or off is needed", value);
+        if (strcmp(value, "auto") && strcmp(value, "both") && strcmp(value, "native") && strcmp(value, "python") &&
+            strcmp(value, "off"))
+            return vt_fail(VERB, "--stacks %s: auto, both, native, python or off is needed", value);
         return 0;
     case OPT_NO_REPORT:
         options->no_report = true;
@@ -99,6 +106,8 @@ static int parse(struct options *options, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "+:o:qh", long_options, NULL)) != -1) {
         if (option == 'h' || option == VT_LONG_HELP)
             return vt_print_help(&vt_verb_run);
+        if (option == VT_LONG_VERSION)
+            return vt_print_version();
         if (option == '?' || option == ':')
             return vt_fail_option(VERB, option, argv);
         if (set_option(options, option, optarg))
@@ -157,16 +166,36 @@ static int preload(const char *library)
     return error ? vt_fail(VERB, "out of memory") : 0;
 }
 
+/* Makes a directory and what leads to it. Returns 0 or an errno. */
+static int make_directories(const char *path)
+{
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+
+    if (length >= sizeof(part))
+        return ENAMETOOLONG;
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i])
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) && errno != EEXIST && (i == length || errno != EROFS))
+            return errno;
+    }
+    return 0;
+}
+
 /* An absolute path: a program that changes its directory must not take its recordings along. */
 static int choose_directory(const struct options *options, char *directory)
 {
     const char *named = options->output ? options->output : getenv("VRAMTRACK_DIR");
     struct stat status;
+    int error;
 
     if (!named || !*named)
         named = ".";
-    if (options->output && mkdir(named, 0777) && errno != EEXIST)
-        return vt_fail(VERB, "cannot make the directory %s: %s", named, strerror(errno));
+    if (options->output && (error = make_directories(named)))
+        return vt_fail(VERB, "cannot make the directory %s: %s", named, strerror(error));
     if (!realpath(named, directory) || stat(directory, &status))
         return vt_fail(VERB, "%s: %s", named, strerror(errno));
     return S_ISDIR(status.st_mode) ? 0 : vt_fail(VERB, "%s: %s", named, strerror(ENOTDIR));
@@ -231,6 +260,7 @@ static int run(int argc, char **argv)
     vt_child_wait(&child);
     if (!options.no_wait)
         vt_child_wait_orphans(&child, options.quiet);
+    after.child = &child;
     if (!options.no_report)
         vt_after_report(&after);
     vt_found_free(&after.before);

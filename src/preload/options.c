@@ -12,7 +12,7 @@
 static struct vt_options options;
 static int state; /* 0: not read, 1: read */
 
-enum option { DIR_, OFF, STACKS, DEPTH, LIMIT_MB, EVENTS, REPORT, RUN, LIBRARY, OPTION_COUNT };
+enum option { DIR_, OFF, STACKS, DEPTH, LIMIT_MB, EVENTS, REPORT, RUN, LIBRARY, USER_PATHS, OPTION_COUNT };
 
 static const struct {
     const char *name, *accepted;
@@ -26,6 +26,7 @@ static const struct {
     [REPORT] = {"VRAMTRACK_REPORT", "all, oom or off"},
     [RUN] = {"VRAMTRACK_RUN", "set by vramtrack run"},
     [LIBRARY] = {"VRAMTRACK_LIBRARY", "used by vramtrack run"},
+    [USER_PATHS] = {"VRAMTRACK_USER_PATHS", "path prefixes, separated by colons; used by reports"},
 };
 
 static bool number(const char *text, uint64_t low, uint64_t high, uint64_t *value)

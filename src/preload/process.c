@@ -103,7 +103,7 @@ static uint64_t start_ticks(void)
  * variables are nobody's business. */
 static uint32_t allocator_settings(void)
 {
-    static const char *const wanted[] = {"PYTORCH_", "XLA_", "TF_", "CUDA_", "CUBLAS_", "NCCL_", "CUPY_", "RMM_", "JAX_", "NUMBA_CUDA_", "VRAMTRACK_RUN=", NULL};
+    static const char *const wanted[] = {"PYTORCH_", "XLA_", "TF_", "CUDA_", "CUBLAS_", "NCCL_", "CUPY_", "RMM_", "JAX_", "NUMBA_CUDA_", "VRAMTRACK_RUN=", "VRAMTRACK_USER_PATHS=", NULL};
     static char text[16384];
     size_t n = 0;
     for (char **e = environ; e && *e; e++)

@@ -348,6 +348,11 @@ uint64_t vt_reading_count(const struct vt_reading *r, enum vt_section section)
     return r->header.section[section].count;
 }
 
+bool vt_reading_truncated(const struct vt_reading *r)
+{
+    return r->header.used_bytes > r->bytes;
+}
+
 bool vt_reading_incomplete(const struct vt_reading *r, enum vt_section section)
 {
     return r->incomplete[section];

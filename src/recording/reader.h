@@ -64,6 +64,9 @@ uint64_t vt_reading_count(const struct vt_reading *reading, enum vt_section sect
 /* True if records of the section are missing: lost for lack of room, or outside the image. */
 bool vt_reading_incomplete(const struct vt_reading *reading, enum vt_section section);
 
+/* True if the file is shorter than its header says. */
+bool vt_reading_truncated(const struct vt_reading *reading);
+
 /* Record `index` of any section but VT_STRINGS, or NULL. It is at least as long as this version's struct. */
 const void *vt_reading_record(const struct vt_reading *reading, enum vt_section section, uint64_t index);
 
@@ -106,6 +109,7 @@ VT_ACCESSOR(device, VT_DEVICES)
 VT_ACCESSOR(pool, VT_POOLS)
 VT_ACCESSOR(thread, VT_THREADS)
 VT_ACCESSOR(stream, VT_STREAMS)
+VT_ACCESSOR(code, VT_CODES)
 #undef VT_ACCESSOR
 
 /* A live slot; VT_KIND_NONE ones are handed out as well. */
@@ -118,6 +122,19 @@ static inline const struct vt_slot *vt_reading_slot(const struct vt_reading *rea
 static inline const struct vt_frame *vt_reading_frame(const struct vt_reading *reading, uint32_t id)
 {
     return id ? vt_reading_record(reading, VT_FRAMES, id - 1) : NULL;
+}
+
+/* The code object of a Python frame; NULL for other frames and for one that is not in the file. */
+static inline const struct vt_code *vt_reading_frame_code(const struct vt_reading *reading,
+                                                          const struct vt_frame *frame)
+{
+    return frame->module == VT_PYTHON ? vt_reading_code(reading, frame->where >> 32) : NULL;
+}
+
+/* The line of a Python frame; 0: not known. */
+static inline uint32_t vt_frame_python_line(const struct vt_frame *frame)
+{
+    return (uint32_t)frame->where;
 }
 
 #endif

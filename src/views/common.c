@@ -14,6 +14,7 @@ int vt_view_open(struct vt_analysis *a, struct vt_reading *reading, const struct
     const struct vt_moment *moment;
     const char *name = request->moment;
     char taken[sizeof moment->name + 1];
+    struct vt_stack_style style;
 
     if (request->cause == VT_REPORT_OOM && !(failure = vt_reading_failure(reading, request->failure)))
         return -ENOENT;
@@ -26,12 +27,14 @@ int vt_view_open(struct vt_analysis *a, struct vt_reading *reading, const struct
             name = taken;
         }
     }
-    return vt_analysis_open(a, reading, name, !request->no_symbols);
+    style = vt_stack_style_for(reading, request->stacks, request->user_paths);
+    return vt_analysis_open(a, reading, name, !request->no_symbols, &style);
 }
 
 void vt_view_trace(const struct vt_analysis *a, struct vt_trace *trace, uint32_t stack, uint32_t python_stack)
 {
-    vt_trace_build(trace, a->model.reading, a->symbols, stack, python_stack); /* without memory: an empty trace */
+    /* Without memory: an empty trace. */
+    vt_trace_build(trace, a->model.reading, a->symbols, &a->style, stack, python_stack);
 }
 
 void vt_view_name(struct vt_out *out, const char *name, size_t most)
@@ -46,12 +49,31 @@ void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame)
     vt_view_name(out, vt_format_place(place, sizeof place, frame), 0);
 }
 
+void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace)
+{
+    const struct vt_display_frame *leaf = vt_trace_leaf(trace);
+
+    if (!leaf)
+        return;
+    vt_out_text(out, " [");
+    vt_view_name(out, leaf->function, 80);
+    vt_out_text(out, "]");
+}
+
 void vt_view_device(struct vt_out *out, int device)
 {
     if (device < 0)
         vt_out_text(out, "host");
     else
         vt_out_format(out, "GPU %d", device);
+}
+
+void vt_view_failure_device(struct vt_out *out, const struct vt_failure *failure)
+{
+    if (failure->device >= 0 || failure->memory_kind == VT_KIND_PINNED || failure->memory_kind == VT_KIND_REGISTERED)
+        vt_view_device(out, failure->device);
+    else
+        vt_out_text(out, "unknown device");
 }
 
 void vt_view_command(struct vt_out *out, const struct vt_reading *reading, size_t most)
@@ -64,31 +86,15 @@ void vt_view_command(struct vt_out *out, const struct vt_reading *reading, size_
 
         if (start)
             vt_out_text(out, " ");
-        vt_out_name(out, line.text + start, length, most - written);
+        if (length <= most - written)
+            vt_out_word(out, line.text + start, length);
+        else
+            vt_out_name(out, line.text + start, length, most - written);
         written += length + 1;
         start += length + 1;
     }
     if (start < line.length)
         vt_out_text(out, " ...");
-}
-
-/* A path as a word for a shell: quoted if it holds anything unusual. */
-static void write_word(struct vt_out *out, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-    const char *quote;
-
-    if (*word && !word[strspn(word, plain)]) {
-        vt_out_text(out, word);
-        return;
-    }
-    vt_out_text(out, "'");
-    for (; (quote = strchr(word, '\'')); word = quote + 1) {
-        vt_out_name(out, word, (size_t)(quote - word), 0);
-        vt_out_text(out, "'\\''");
-    }
-    vt_view_name(out, word, 0);
-    vt_out_text(out, "'");
 }
 
 void vt_view_next(struct vt_out *out, const struct vt_report_request *request)
@@ -97,6 +103,6 @@ void vt_view_next(struct vt_out *out, const struct vt_report_request *request)
         vt_view_name(out, request->next_command, 0);
     } else if (request->recording_path) {
         vt_out_text(out, "vramtrack report ");
-        write_word(out, request->recording_path);
+        vt_out_word(out, request->recording_path, strlen(request->recording_path));
     }
 }

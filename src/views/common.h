@@ -23,11 +23,32 @@ void vt_view_name(struct vt_out *out, const char *name, size_t most);
 /* A frame in one line: "function (file.cu:12)". */
 void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame);
 
+/* " [at::native::empty_cuda]": the native function that the trace's Python user frame called; nothing if there is none. */
+void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace);
+
 /* "GPU 0", or "host". */
 void vt_view_device(struct vt_out *out, int device);
 
-/* The command line of the recorded process, arguments separated by blanks. */
+/* The same for a failed call, whose device need not be known. */
+void vt_view_failure_device(struct vt_out *out, const struct vt_failure *failure);
+
+/* The command line of the recorded process as one would type it, cut at about `most` bytes. */
 void vt_view_command(struct vt_out *out, const struct vt_reading *reading, size_t most);
+
+/* Sites of one kind, device and entry point whose visible stacks read the same. */
+struct vt_joined {
+    struct vt_site_row row; /* of the first of them, with the sums of all */
+    uint64_t alloc_calls, free_calls, retired, threads;
+    uint32_t sites;
+    char *stack; /* to be freed; NULL: memory ran out, so it is like no other */
+};
+
+/* Fills `groups` (room for `most`, zeroed), largest first. Returns how many there are; *shown: the sites in them. */
+uint32_t vt_view_join_sites(const struct vt_analysis *a, struct vt_joined *groups, uint32_t most, uint32_t *shown);
+
+/* The largest `most` holders of live memory, one line each, and one line for the rest. tensors: tensors are known, and
+ * shown instead of the pools that they are in. */
+void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned most, bool tensors);
 
 /* The next command that the request names, or the default one. */
 void vt_view_next(struct vt_out *out, const struct vt_report_request *request);

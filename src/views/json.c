@@ -3,7 +3,8 @@
  * what is not known are empty. Values are built with jansson one list element at a time and written at once, so a
  * recording with a hundred thousand stack frames needs no hundred thousand objects in memory.
  *
- * Beyond the schema: "moment" (the one shown) and "notes" (what is missing from the recording or the symbols).
+ * Beyond the schema: "moment" (the one shown), "notes" (what is missing from the recording or the symbols), a process's
+ * "python" (whose Python frames were read, or why none were), and a site's "user_frame" (index in "frames").
  */
 #include <errno.h>
 #include <jansson.h>
@@ -46,6 +47,12 @@ static json_t *text(const char *bytes, size_t length)
 static json_t *chars(const char *string)
 {
     return text(string, string ? strlen(string) : 0);
+}
+
+/* The empty string is null. */
+static json_t *chars_if(const char *string)
+{
+    return chars(*string ? string : NULL);
 }
 
 static json_t *number(uint64_t value)
@@ -129,6 +136,7 @@ static json_t *process(const struct vt_model *m)
     set(object, "start_unix", seconds(h->start_unix_ns));
     set(object, "duration_s", seconds(m->duration_ns));
     set(object, "end", json_string(vt_end_name(m->end)));
+    set(object, "python", chars_if(vt_reading_chars(m->reading, h->python)));
     set(object, "exit_code", h->end == VT_END_EXIT ? json_integer(h->exit_code) : json_null());
     return object;
 }
@@ -222,25 +230,30 @@ static json_t *moment(const struct vt_analysis *a, uint32_t i)
     return object;
 }
 
-static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack)
+/* Frames in merged order, without our own and those that Python frames stand for. *user: where the user frame is among
+ * them, or -1. */
+static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack, int *user)
 {
     json_t *list = json_array(), *object;
     struct vt_trace trace;
     uint32_t i;
 
     vt_view_trace(a, &trace, stack, python_stack);
+    *user = -1;
     for (i = 0; i < trace.count; i++) {
         const struct vt_display_frame *f = &trace.frames[i];
 
-        if (f->ours)
+        if (f->ours || f->replaced)
             continue;
+        if (i == trace.user)
+            *user = (int)json_array_size(list);
         object = json_object();
         set(object, "lang", json_string(f->lang == VT_LANG_PYTHON ? "python" : "native"));
         set(object, "function", chars(f->function));
         set(object, "file", chars(f->file));
         set(object, "line", number_if(f->line, f->line));
         set(object, "module", chars(f->module));
-        set(object, "offset", number(f->offset));
+        set(object, "offset", number_if(f->lang == VT_LANG_NATIVE, f->offset));
         json_array_append_new(list, object);
     }
     vt_trace_free(&trace);
@@ -265,6 +278,7 @@ static json_t *site(const struct vt_analysis *a, uint32_t i)
     const struct vt_site_row *row = &a->model.sites[i];
     const struct vt_site *s = row->record;
     json_t *object = json_object();
+    int user;
 
     set(object, "id", json_integer(row->index));
     set(object, "level", json_string(vt_level_name(s->level)));
@@ -283,7 +297,8 @@ static json_t *site(const struct vt_analysis *a, uint32_t i)
     set(object, "category", s->level == VT_LEVEL_DRIVER ? json_string(vt_owner_name(row->owner)) : json_null());
     set(object, "verdict", chars(row->verdict));
     set(object, "growth", growth(&row->growth));
-    set(object, "frames", frames(a, s->stack, s->python_stack));
+    set(object, "frames", frames(a, s->stack, s->python_stack, &user));
+    set(object, "user_frame", number_if(user >= 0, (uint64_t)user));
     return object;
 }
 
@@ -292,6 +307,7 @@ static json_t *failure(const struct vt_analysis *a, uint32_t i)
     const struct vt_failure *f = a->model.failures[i].record;
     const char *api = vt_reading_chars(a->model.reading, f->api);
     json_t *object = json_object();
+    int user;
 
     set(object, "kind", json_string(vt_failure_name(f->kind)));
     set(object, "api", chars(api));
@@ -305,9 +321,9 @@ static json_t *failure(const struct vt_analysis *a, uint32_t i)
     set(object, "reserved_bytes", number(f->reserved_bytes));
     set(object, "driver_visible", json_boolean(f->driver_visible));
     set(object, "pointer_offset", number_if(f->kind == VT_FAILURE_INTERIOR_POINTER, f->pointer_offset));
-    set(object, "frames", frames(a, f->stack, f->python_stack));
-    set(object, "allocated_at", frames(a, f->allocated_at, 0));
-    set(object, "freed_at", frames(a, f->freed_at, 0));
+    set(object, "frames", frames(a, f->stack, f->python_stack, &user));
+    set(object, "allocated_at", frames(a, f->allocated_at, f->allocated_python, &user));
+    set(object, "freed_at", frames(a, f->freed_at, f->freed_python, &user));
     return object;
 }
 

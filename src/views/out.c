@@ -139,6 +139,53 @@ void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t mos
         vt_out_text(out, "...");
 }
 
+/* How a word must be written for a shell. */
+enum quoting { QUOTE_NONE, QUOTE_PLAIN, QUOTE_ESCAPED };
+
+static enum quoting quoting_of(const char *word, size_t length)
+{
+    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+    enum quoting quoting = length ? QUOTE_NONE : QUOTE_PLAIN;
+    size_t at = 0;
+
+    while (at < length) {
+        unsigned size = vt_utf8_sequence(word + at, length - at);
+
+        if (!size || !is_plain(word + at, size))
+            return QUOTE_ESCAPED;
+        if (size > 1 || !strchr(harmless, word[at]))
+            quoting = QUOTE_PLAIN;
+        at += size;
+    }
+    return quoting;
+}
+
+void vt_out_word(struct vt_out *out, const char *word, size_t length)
+{
+    enum quoting quoting = quoting_of(word, length);
+    size_t at = 0;
+
+    if (quoting == QUOTE_NONE) {
+        vt_out_bytes(out, word, length);
+        return;
+    }
+    vt_out_text(out, quoting == QUOTE_PLAIN ? "'" : "$'");
+    while (at < length) {
+        unsigned size = vt_utf8_sequence(word + at, length - at);
+
+        if (!size || !is_plain(word + at, size)) {
+            vt_out_format(out, "\\x%02x", (unsigned char)word[at]);
+            size = 1;
+        } else if (word[at] == '\'' || (word[at] == '\\' && quoting == QUOTE_ESCAPED)) {
+            vt_out_format(out, quoting == QUOTE_PLAIN ? "'\\%c'" : "\\%c", word[at]);
+        } else {
+            vt_out_bytes(out, word + at, size);
+        }
+        at += size;
+    }
+    vt_out_text(out, "'");
+}
+
 void vt_out_colour(struct vt_out *out, enum vt_colour colour)
 {
     static const char *const codes[] = {

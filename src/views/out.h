@@ -36,6 +36,9 @@ void vt_out_format(struct vt_out *out, const char *format, ...) __attribute__((f
  * with "..." (0: no limit). */
 void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t most);
 
+/* A word as a POSIX shell with $'..' takes it (bash, zsh, ksh, dash 0.5.13): as it is, in quotes, or with escapes. */
+void vt_out_word(struct vt_out *out, const char *word, size_t length);
+
 /* Switches colour; nothing unless the output was opened with colour. */
 void vt_out_colour(struct vt_out *out, enum vt_colour colour);
 

@@ -9,8 +9,8 @@
 #include "analysis/modules.h"
 #include "views/common.h"
 
-#define HOLDERS 6 /* default number of sites */
-#define HOLDERS_MAX 12
+#define LINES 25
+#define HOLDERS 6 /* default number */
 #define FINDINGS 3
 #define PREFIX "vramtrack: "
 
@@ -25,129 +25,71 @@ static uint64_t live_of_process(const struct vt_model *m, unsigned level)
     return bytes;
 }
 
-/* Where tensors are known, a framework's pools are shown by what is in them, not as driver calls. */
-static bool is_holder(const struct vt_site_row *site, bool tensors)
+/* What the recording lacks. Returns the lines written. */
+static unsigned write_gaps(struct vt_out *out, const struct vt_model *m)
 {
-    if (!site->live_bytes || !vt_kind_is_memory(site->record->kind))
-        return false;
-    if (site->record->level == VT_LEVEL_TENSOR)
-        return true;
-    return !tensors || site->owner != VT_OWNER_FRAMEWORK;
+    if (!m->missing[0])
+        return 0;
+    vt_out_text(out, PREFIX);
+    vt_out_colour(out, VT_RED);
+    vt_out_text(out, "the recording is incomplete");
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, ": %s are missing, what follows may be too little\n", m->missing);
+    return 1;
 }
 
-/* What one line of the list adds up: sites of one kind whose user frame is the same line of code. */
-struct holder {
-    uint64_t bytes, count;
-    const struct vt_site *site;
-    struct vt_trace trace; /* of the first of them */
-};
-
-#define HOLDERS_MERGED 128 /* sites looked at one by one; they come largest first, so what is left is small */
-
-static bool same_place(const struct vt_display_frame *a, const struct vt_display_frame *b)
+/* The rest of the list, at most as long as the report may still get after `lines`, its heading and its end. */
+static void write_holders(struct vt_out *out, const struct vt_analysis *a, unsigned top, unsigned lines)
 {
-    char left[512], right[512];
+    unsigned room = LINES - lines - 4, most = top ? top : HOLDERS; /* heading, the rest's line, two at the end */
 
-    return a && b && !strcmp(vt_format_place(left, sizeof left, a), vt_format_place(right, sizeof right, b));
+    vt_view_holders(out, a, most < room ? most : room, live_of_process(&a->model, VT_LEVEL_TENSOR) > 0);
 }
 
-static void add_holder(struct holder *holders, unsigned *count, const struct vt_analysis *a,
-                       const struct vt_site_row *site)
+/* What it is, where, and what to do about it. Returns the lines written. */
+static unsigned write_finding(struct vt_out *out, const struct vt_finding *finding)
 {
-    struct holder new = {site->live_bytes, site->live_count, site->record, {0}};
-    unsigned i;
+    bool placed = finding->evidence_count && (finding->family == VT_FAMILY_LEAK || finding->family == VT_FAMILY_MISUSE);
 
-    vt_view_trace(a, &new.trace, site->record->stack, site->record->python_stack);
-    for (i = 0; i < *count; i++)
-        if (holders[i].site->kind == site->record->kind && holders[i].site->level == site->record->level &&
-            same_place(vt_trace_user(&holders[i].trace), vt_trace_user(&new.trace))) {
-            holders[i].bytes += new.bytes;
-            holders[i].count += new.count;
-            vt_trace_free(&new.trace);
-            return;
-        }
-    holders[(*count)++] = new;
-}
-
-static int more_bytes_first(const void *left, const void *right)
-{
-    const struct holder *a = left, *b = right;
-
-    return a->bytes < b->bytes ? 1 : a->bytes > b->bytes ? -1 : 0;
-}
-
-static void write_holders(struct vt_out *out, const struct vt_analysis *a, unsigned top)
-{
-    const struct vt_model *m = &a->model;
-    bool tensors = live_of_process(m, VT_LEVEL_TENSOR) > 0;
-    unsigned most = top && top < HOLDERS_MAX ? top : top ? HOLDERS_MAX : HOLDERS, count = 0, looked = 0;
-    struct holder *holders = calloc(HOLDERS_MERGED, sizeof *holders);
-    uint64_t left_bytes = 0;
-    uint32_t i, left = 0;
-    char bytes[VT_FORMAT_BYTES];
-
-    for (i = 0; holders && i < m->site_count; i++) {
-        if (!is_holder(&m->sites[i], tensors))
-            continue;
-        if (looked++ < HOLDERS_MERGED)
-            add_holder(holders, &count, a, &m->sites[i]);
-        else {
-            left++;
-            left_bytes += m->sites[i].live_bytes;
-        }
+    vt_out_text(out, PREFIX);
+    vt_out_colour(out, VT_YELLOW);
+    vt_out_format(out, "%s", vt_family_name(finding->family));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, " (%s): ", vt_confidence_name(finding->confidence));
+    vt_view_name(out, finding->title, 300);
+    vt_out_text(out, "\n");
+    if (placed) {
+        vt_out_text(out, "  ");
+        vt_view_name(out, finding->evidence[0], 300);
+        vt_out_text(out, "\n");
     }
-    if (count)
-        qsort(holders, count, sizeof *holders, more_bytes_first);
-    for (i = 0; i < count; i++) {
-        if (i < most) {
-            vt_out_format(out, "  %12s in %-6llu ", vt_format_bytes(bytes, holders[i].bytes),
-                          (unsigned long long)holders[i].count);
-            vt_view_place(out, vt_trace_user(&holders[i].trace));
-            vt_out_format(out, " [%s%s]\n", vt_kind_name(holders[i].site->kind),
-                          holders[i].site->level == VT_LEVEL_TENSOR ? " tensor" : "");
-        } else {
-            left++;
-            left_bytes += holders[i].bytes;
-        }
-        vt_trace_free(&holders[i].trace);
+    if (finding->advice_count) {
+        vt_out_text(out, "  try: ");
+        vt_view_name(out, finding->advice[0].text, 300);
+        vt_out_text(out, "\n");
     }
-    if (left)
-        vt_out_format(out, "  %12s in %u more places\n", vt_format_bytes(bytes, left_bytes), left);
-    free(holders);
+    return 1 + placed + (finding->advice_count > 0);
 }
 
-/* The families worth a line on the terminal. */
-static bool is_loud(const struct vt_finding *finding)
-{
-    return finding->family != VT_FAMILY_NONE && finding->family != VT_FAMILY_OVERHEAD &&
-           finding->confidence != VT_POSSIBLE;
-}
-
+/* Returns the lines written: at most FINDINGS * 3 + 1. */
 static unsigned write_findings(struct vt_out *out, const struct vt_analysis *a)
 {
-    unsigned shown = 0;
+    unsigned shown = 0, left = 0, lines = 0;
     uint32_t i;
 
-    for (i = 0; i < a->findings.count && shown < FINDINGS; i++) {
-        const struct vt_finding *finding = &a->findings.list[i];
-
-        if (!is_loud(finding))
+    for (i = 0; i < a->findings.count; i++) {
+        if (!vt_finding_is_loud(&a->findings.list[i]))
             continue;
-        vt_out_text(out, PREFIX);
-        vt_out_colour(out, VT_YELLOW);
-        vt_out_format(out, "%s", vt_family_name(finding->family));
-        vt_out_colour(out, VT_PLAIN);
-        vt_out_format(out, " (%s): ", vt_confidence_name(finding->confidence));
-        vt_view_name(out, finding->title, 300);
-        vt_out_text(out, "\n");
-        if (finding->advice_count) {
-            vt_out_text(out, "  try: ");
-            vt_view_name(out, finding->advice[0].text, 300);
-            vt_out_text(out, "\n");
+        if (shown < FINDINGS) {
+            lines += write_finding(out, &a->findings.list[i]);
+            shown++;
+        } else {
+            left++;
         }
-        shown++;
     }
-    return shown;
+    if (left)
+        vt_out_format(out, PREFIX "and %u more finding%s\n", left, left == 1 ? "" : "s");
+    return lines + (left > 0);
 }
 
 static void write_where(struct vt_out *out, const struct vt_report_request *request)
@@ -168,6 +110,25 @@ static void write_where(struct vt_out *out, const struct vt_report_request *requ
     }
 }
 
+/* If others hold more of the card than this process, the list of holders says little. Returns the lines written. */
+static unsigned write_others(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *f)
+{
+    uint64_t own = f->reserved_bytes, others = 0;
+    char bytes[VT_FORMAT_BYTES], total[VT_FORMAT_BYTES], mine[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    if (f->total_bytes >= f->free_bytes && f->total_bytes - f->free_bytes > own)
+        others = f->total_bytes - f->free_bytes - own;
+    for (i = 0; i < a->model.device_count; i++)
+        if (a->model.devices[i].record->ordinal == f->device)
+            others -= a->model.devices[i].context < others ? a->model.devices[i].context : others;
+    if (others <= own || others < f->total_bytes / 4)
+        return 0;
+    vt_out_format(out, PREFIX "other processes and what is unaccounted for hold %s of %s, this process %s\n",
+                  vt_format_bytes(bytes, others), vt_format_bytes(total, f->total_bytes), vt_format_bytes(mine, own));
+    return 1;
+}
+
 static void write_oom(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *failure)
 {
     const struct vt_reading *reading = a->model.reading;
@@ -182,19 +143,21 @@ static void write_oom(struct vt_out *out, const struct vt_analysis *a, const str
     vt_out_text(out, ": ");
     vt_view_name(out, *api ? api : "an allocation", 64);
     vt_out_format(out, " could not get %s on ", vt_format_bytes(asked, failure->requested_bytes));
-    vt_view_device(out, failure->device);
+    vt_view_failure_device(out, failure);
     if (failure->total_bytes)
         vt_out_format(out, ": %s free of %s", vt_format_bytes(left, failure->free_bytes),
                       vt_format_bytes(total, failure->total_bytes));
     vt_out_text(out, "\n  requested by ");
     vt_view_trace(a, &trace, failure->stack, failure->python_stack);
     vt_view_place(out, vt_trace_user(&trace));
+    vt_view_leaf(out, &trace);
     vt_trace_free(&trace);
     vt_out_text(out, "\n");
 }
 
-/* The highest peak of each device's memory as the driver saw it: "peak 1.25 GiB on GPU 0, 2.00 GiB on GPU 1". */
-static void write_peaks(struct vt_out *out, const struct vt_model *m)
+/* The highest peak of each device's memory as the driver saw it: "peak 1.25 GiB on GPU 0, 2.00 GiB on GPU 1". False if
+ * there is none. */
+static bool write_peaks(struct vt_out *out, const struct vt_model *m)
 {
     uint64_t i, count = vt_reading_count(m->reading, VT_SCOPES);
     unsigned shown = 0;
@@ -216,6 +179,7 @@ static void write_peaks(struct vt_out *out, const struct vt_model *m)
     }
     if (!shown)
         vt_out_text(out, "nothing was allocated");
+    return shown > 0;
 }
 
 /* One line says it all: nothing failed, nothing is live, nothing was found. */
@@ -223,8 +187,10 @@ static bool is_quiet(const struct vt_analysis *a)
 {
     uint32_t i;
 
+    if (a->model.missing[0])
+        return false;
     for (i = 0; i < a->findings.count; i++)
-        if (is_loud(&a->findings.list[i]))
+        if (vt_finding_is_loud(&a->findings.list[i]))
             return false;
     for (i = 0; i < a->model.failure_count; i++)
         if (a->model.failures[i].record->kind != VT_FAILURE_RETRY)
@@ -232,16 +198,33 @@ static bool is_quiet(const struct vt_analysis *a)
     return !live_of_process(&a->model, VT_LEVEL_DRIVER) && a->model.end != VT_PROCESS_KILLED;
 }
 
+/* "the process ended with exit status 3", "the process was ended by signal 9 (Killed)", ... */
+static void write_end(struct vt_out *out, const struct vt_model *m, const struct vt_report_request *request)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    char words[VT_END_WORDS];
+
+    vt_model_end_words(words, m, request->status_known, request->status);
+    if (m->end != VT_PROCESS_KILLED && !(h->end == VT_END_EXIT && h->exit_code))
+        vt_out_text(out, "the process ended");
+    else if (!strncmp(words, "exit", 4))
+        vt_out_format(out, "the process ended with %s", words);
+    else
+        vt_out_format(out, "the process %s%s", strncmp(words, "ended", 5) ? "" : "was ", words);
+}
+
 static void write_exit(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
     const struct vt_model *m = &a->model;
     uint64_t live = live_of_process(m, VT_LEVEL_DRIVER);
     char bytes[VT_FORMAT_BYTES], time[VT_FORMAT_BYTES];
+    unsigned lines = 1;
+    bool any;
 
     vt_out_text(out, PREFIX);
-    write_peaks(out, m);
     if (is_quiet(a)) {
-        vt_out_text(out, ", all of it given back");
+        if (write_peaks(out, m))
+            vt_out_text(out, ", all of it given back");
         if (request->recording_path) {
             vt_out_text(out, "; recording: ");
             vt_view_name(out, request->recording_path, 0);
@@ -249,10 +232,17 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
         vt_out_text(out, "\n");
         return;
     }
-    vt_out_format(
-        out, "; %s %s after %s\n", m->end == VT_PROCESS_KILLED ? "the process was killed" : "the process ended",
-        live ? "with memory still allocated" : "with everything given back", vt_format_seconds(time, m->moment_ns));
-    write_findings(out, a);
+    any = write_peaks(out, m);
+    vt_out_text(out, "; ");
+    write_end(out, m, request);
+    vt_out_format(out, " after %s", vt_format_seconds(time, m->moment_ns));
+    if (live)
+        vt_out_format(out, " with %s allocated", vt_format_bytes(bytes, live));
+    else if (any)
+        vt_out_text(out, " with everything given back");
+    vt_out_text(out, "\n");
+    lines += write_gaps(out, m);
+    lines += write_findings(out, a);
     if (live) {
         vt_out_format(out, PREFIX "%s still allocated", vt_format_bytes(bytes, live));
         if (strcmp(m->moment, "end")) {
@@ -260,7 +250,27 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
             vt_view_name(out, m->moment, 0);
         }
         vt_out_text(out, ", by:\n");
-        write_holders(out, a, request->top);
+        write_holders(out, a, request->top, lines);
+    }
+    write_where(out, request);
+}
+
+static void write_oom_report(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_failure *failure = vt_reading_failure(a->model.reading, request->failure);
+    uint64_t live = live_of_process(&a->model, VT_LEVEL_DRIVER);
+    unsigned lines = 2;
+    char bytes[VT_FORMAT_BYTES];
+
+    write_oom(out, a, failure);
+    lines += write_others(out, a, failure);
+    lines += write_gaps(out, &a->model);
+    lines += write_findings(out, a);
+    if (live) {
+        vt_out_format(out, PREFIX "this process held %s, by:\n", vt_format_bytes(bytes, live));
+        write_holders(out, a, request->top, lines);
+    } else {
+        vt_out_text(out, PREFIX "this process held nothing\n");
     }
     write_where(out, request);
 }
@@ -270,18 +280,12 @@ int vt_summary_write(struct vt_reading *reading, const struct vt_report_request 
     struct vt_analysis a;
     struct vt_out out;
     int error = vt_view_open(&a, reading, request);
-    char bytes[VT_FORMAT_BYTES];
 
     if (error)
         return error;
     vt_out_open(&out, request->fd, request->colour);
     if (request->cause == VT_REPORT_OOM) {
-        write_oom(&out, &a, vt_reading_failure(reading, request->failure));
-        write_findings(&out, &a);
-        vt_out_format(&out, PREFIX "this process held %s, by:\n",
-                      vt_format_bytes(bytes, live_of_process(&a.model, VT_LEVEL_DRIVER)));
-        write_holders(&out, &a, request->top);
-        write_where(&out, request);
+        write_oom_report(&out, &a, request);
     } else {
         write_exit(&out, &a, request);
     }

@@ -2,6 +2,7 @@
  * The full report as text: what ran, the account of each GPU, what failed, what was found, totals, sites, notes.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -31,19 +32,14 @@ static void write_start(struct vt_out *out, const struct vt_header *h)
                       parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-static void write_end(struct vt_out *out, const struct vt_model *m)
+static void write_end(struct vt_out *out, const struct vt_model *m, const struct vt_report_request *request)
 {
-    const struct vt_header *h = vt_reading_header(m->reading);
-    char time[VT_FORMAT_BYTES];
+    char time[VT_FORMAT_BYTES], words[VT_END_WORDS];
 
     vt_out_format(out, ", %s %s", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
                   vt_format_seconds(time, m->duration_ns));
-    if (m->end == VT_PROCESS_KILLED)
-        vt_out_text(out, ", was killed or crashed");
-    else if (h->end == VT_END_EXEC)
-        vt_out_text(out, ", replaced itself by another program");
-    else if (m->end == VT_PROCESS_EXIT)
-        vt_out_format(out, ", exit status %d", h->exit_code);
+    if (m->end != VT_PROCESS_RUNNING)
+        vt_out_format(out, ", %s", vt_model_end_words(words, m, request->status_known, request->status));
 }
 
 static void write_header(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
@@ -51,6 +47,8 @@ static void write_header(struct vt_out *out, const struct vt_analysis *a, const 
     const struct vt_model *m = &a->model;
     const struct vt_header *h = vt_reading_header(m->reading);
     char time[VT_FORMAT_BYTES];
+    bool refused;
+    const char *python = vt_model_python(m->reading, &refused);
     uint32_t i;
 
     vt_out_colour(out, VT_BOLD);
@@ -65,7 +63,7 @@ static void write_header(struct vt_out *out, const struct vt_analysis *a, const 
     vt_view_command(out, m->reading, 400);
     vt_out_text(out, "\n  started    ");
     write_start(out, h);
-    write_end(out, m);
+    write_end(out, m, request);
     vt_out_text(out, "\n  moment     ");
     vt_view_name(out, m->moment, 0);
     vt_out_format(out, ", at %s; there are", vt_format_seconds(time, m->moment_ns));
@@ -74,9 +72,20 @@ static void write_header(struct vt_out *out, const struct vt_analysis *a, const 
         vt_view_name(out, m->moments[i].name, 0);
     }
     vt_out_text(out, m->moment_count > 12 ? " ...\n" : "\n");
+    if (python) {
+        vt_out_text(out, "  python     ");
+        vt_view_name(out, python, 300);
+        vt_out_text(out, "\n");
+    }
     if (request->recording_path) {
         vt_out_text(out, "  recording  ");
         vt_view_name(out, request->recording_path, 0);
+        vt_out_text(out, "\n");
+    }
+    if (m->missing[0]) {
+        vt_out_colour(out, VT_RED);
+        vt_out_format(out, "  incomplete %s are missing: what follows may be too little", m->missing);
+        vt_out_colour(out, VT_PLAIN);
         vt_out_text(out, "\n");
     }
 }
@@ -91,7 +100,7 @@ static void account_line(struct vt_out *out, uint64_t bytes, const char *label)
 
 static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
 {
-    char total[VT_FORMAT_BYTES], time[VT_FORMAT_BYTES];
+    char total[VT_FORMAT_BYTES];
     uint32_t i;
 
     vt_out_text(out, "\n");
@@ -120,41 +129,78 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
         vt_out_text(out, "\n");
     }
     if (d->free_known) {
-        account_line(out, d->free, "free");
-        vt_out_format(out, " (as seen at %s)\n", vt_format_seconds(time, d->free_ns));
+        account_line(out, d->free, d->free_computed ? "free (computed)" : "free");
+        vt_out_text(out, "\n");
     }
+}
+
+/* How many visible frames from `at` on look the same as that one, hidden ones between them included in `*end`. */
+static uint32_t run_of_frames(const struct vt_trace *trace, uint32_t at, bool all, uint32_t *end)
+{
+    char first[512], next[512];
+    uint32_t count = 1, i;
+
+    *end = at + 1;
+    vt_format_place(first, sizeof first, &trace->frames[at]);
+    for (i = at + 1; i < trace->count; i++) {
+        if (trace->frames[i].hidden && !all)
+            continue;
+        if (strcmp(first, vt_format_place(next, sizeof next, &trace->frames[i])))
+            break;
+        count++;
+        *end = i + 1;
+    }
+    return count;
+}
+
+static void write_frame(struct vt_out *out, const struct vt_trace *trace, uint32_t i, const char *indent)
+{
+    vt_out_text(out, indent);
+    vt_out_colour(out, i == trace->user ? VT_BOLD : VT_PLAIN);
+    vt_view_place(out, &trace->frames[i]);
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_text(out, "\n");
+}
+
+static void write_trace(struct vt_out *out, const struct vt_report_request *request, const char *indent,
+                        const struct vt_trace *trace)
+{
+    uint32_t i, same, end, shown = 0;
+
+    for (i = 0; i < trace->count; i = end) {
+        end = i + 1;
+        if (trace->frames[i].hidden && !request->all_frames)
+            continue;
+        if (shown++ == STACK_LINES && !request->all_frames) {
+            vt_out_format(out, "%s...\n", indent);
+            break;
+        }
+        write_frame(out, trace, i, indent);
+        same = run_of_frames(trace, i, request->all_frames, &end);
+        if (same > 2)
+            vt_out_format(out, "%s... %u more of the same\n", indent, same - 1);
+        else
+            end = i + 1;
+    }
+    if (!trace->count)
+        vt_out_format(out, "%s(no stack)\n", indent);
 }
 
 static void write_stack(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
                         const char *indent, uint32_t stack, uint32_t python_stack)
 {
     struct vt_trace trace;
-    uint32_t i, shown = 0;
 
     vt_view_trace(a, &trace, stack, python_stack);
-    for (i = 0; i < trace.count; i++) {
-        if (trace.frames[i].hidden && !request->all_frames)
-            continue;
-        if (shown++ == STACK_LINES && !request->all_frames) {
-            vt_out_format(out, "%s...\n", indent);
-            break;
-        }
-        vt_out_text(out, indent);
-        vt_out_colour(out, i == trace.user ? VT_BOLD : VT_PLAIN);
-        vt_view_place(out, &trace.frames[i]);
-        vt_out_colour(out, VT_PLAIN);
-        vt_out_text(out, "\n");
-    }
-    if (!trace.count)
-        vt_out_format(out, "%s(no stack)\n", indent);
+    write_trace(out, request, indent, &trace);
     vt_trace_free(&trace);
 }
 
 static void write_failure(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
-                          const struct vt_failure *f)
+                          const struct vt_failure *f, const struct vt_oom_group *group)
 {
     const char *api = vt_reading_chars(a->model.reading, f->api), *code = vt_code_name(f->code, api);
-    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES];
+    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], range[VT_FORMAT_RANGE];
 
     vt_out_text(out, "  ");
     vt_out_colour(out, VT_RED);
@@ -163,37 +209,42 @@ static void write_failure(struct vt_out *out, const struct vt_analysis *a, const
     vt_out_text(out, ": ");
     vt_view_name(out, *api ? api : "?", 64);
     vt_out_format(out, " returned %d%s%s on ", f->code, code ? " " : "", code ? code : "");
-    vt_view_device(out, f->device);
-    vt_out_format(out, ", %llu time%s", (unsigned long long)f->count, f->count == 1 ? "" : "s");
+    vt_view_failure_device(out, f);
+    vt_out_format(out, ", %llu time%s", (unsigned long long)group->times, group->times == 1 ? "" : "s");
     if (f->requested_bytes)
-        vt_out_format(out, ", %s requested", vt_format_bytes(one, f->requested_bytes));
+        vt_out_format(out, ", %s requested", vt_format_range(range, group->low, group->high));
     if (f->total_bytes)
-        vt_out_format(out, ", %s free of %s", vt_format_bytes(one, f->free_bytes),
-                      vt_format_bytes(two, f->total_bytes));
+        vt_out_format(out, ", %s%s free of %s", group->low < group->high ? "at first " : "",
+                      vt_format_bytes(one, f->free_bytes), vt_format_bytes(two, f->total_bytes));
     if (f->kind == VT_FAILURE_INTERIOR_POINTER)
         vt_out_format(out, ", %llu bytes into its allocation", (unsigned long long)f->pointer_offset);
     vt_out_text(out, "\n");
     write_stack(out, a, request, "      ", f->stack, f->python_stack);
-    if (f->allocated_at) {
+    if (f->allocated_at || f->allocated_python) {
         vt_out_text(out, "    allocated at\n");
-        write_stack(out, a, request, "      ", f->allocated_at, 0);
+        write_stack(out, a, request, "      ", f->allocated_at, f->allocated_python);
     }
-    if (f->freed_at) {
+    if (f->freed_at || f->freed_python) {
         vt_out_text(out, "    freed before at\n");
-        write_stack(out, a, request, "      ", f->freed_at, 0);
+        write_stack(out, a, request, "      ", f->freed_at, f->freed_python);
     }
 }
 
 static void write_failures(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
     const struct vt_model *m = &a->model;
-    uint32_t i, most = request->top ? request->top : SITES;
+    uint32_t i, most = request->top ? request->top : SITES, shown = 0;
 
     if (!m->failure_count)
         return;
     heading(out, "Failed calls");
-    for (i = 0; i < m->failure_count && i < most; i++)
-        write_failure(out, a, request, m->failures[i].record);
+    for (i = 0; i < m->failure_count && shown < most; i++) {
+        struct vt_oom_group group = vt_model_oom_group(m, i);
+
+        if (group.first)
+            write_failure(out, a, request, m->failures[i].record, &group);
+        shown += group.first;
+    }
     if (i < m->failure_count)
         vt_out_format(out, "  and %u more\n", m->failure_count - i);
 }
@@ -223,7 +274,7 @@ static void write_findings(struct vt_out *out, const struct vt_findings *finding
             vt_out_text(out, "      try: ");
             vt_view_name(out, f->advice[j].text, 0);
             if (f->advice[j].saves_bytes)
-                vt_out_format(out, " (%s)", vt_format_bytes(bytes, f->advice[j].saves_bytes));
+                vt_out_format(out, " (saves up to %s)", vt_format_bytes(bytes, f->advice[j].saves_bytes));
             vt_out_text(out, "\n");
         }
     }
@@ -252,44 +303,62 @@ static void write_totals(struct vt_out *out, const struct vt_model *m)
 }
 
 static void write_site(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
-                       const struct vt_site_row *site)
+                       const struct vt_joined *group)
 {
+    const struct vt_site_row *site = &group->row;
     const struct vt_site *s = site->record;
     char live[VT_FORMAT_BYTES], peak[VT_FORMAT_BYTES], own[VT_FORMAT_BYTES];
-    int threads = __builtin_popcountll(s->threads);
+    int threads = __builtin_popcountll(group->threads);
+    struct vt_trace trace;
 
+    vt_view_trace(a, &trace, s->stack, s->python_stack);
     vt_out_format(out, "  #%-5u ", site->index);
     vt_out_colour(out, VT_BOLD);
     vt_out_format(out, "%12s", vt_format_bytes(live, site->live_bytes));
     vt_out_colour(out, VT_PLAIN);
-    vt_out_format(out, " in %llu, %s%s on ", (unsigned long long)site->live_count, vt_kind_name(s->kind),
-                  s->level == VT_LEVEL_TENSOR ? " (tensor)" : "");
+    vt_out_format(out, " in %llu, ", (unsigned long long)site->live_count);
+    vt_view_place(out, vt_trace_user(&trace));
+    vt_view_leaf(out, &trace);
+    vt_out_format(out, "\n    %s%s on ", vt_kind_name(s->kind), s->level == VT_LEVEL_TENSOR ? " (tensor)" : "");
     vt_view_device(out, s->device);
     vt_out_text(out, " by ");
     vt_view_name(out, vt_reading_chars(a->model.reading, s->api), 64);
-    vt_out_format(out, "; at the peak %s, own peak %s; %llu allocated, %llu freed, %d thread%s",
-                  vt_format_bytes(peak, site->at_peak_bytes), vt_format_bytes(own, s->peak_bytes),
-                  (unsigned long long)s->alloc_calls, (unsigned long long)s->free_calls, threads, threads == 1 ? "" : "s");
-    if (s->retired)
-        vt_out_format(out, ", %llu ended with their context or graph", (unsigned long long)s->retired);
+    vt_out_format(out, "; at the peak %s", vt_format_bytes(peak, site->at_peak_bytes));
+    if (group->sites == 1)
+        vt_out_format(out, ", own peak %s", vt_format_bytes(own, s->peak_bytes));
+    vt_out_format(out, "; %llu allocated, %llu freed, %d thread%s", (unsigned long long)group->alloc_calls,
+                  (unsigned long long)group->free_calls, threads, threads == 1 ? "" : "s");
+    if (group->retired)
+        vt_out_format(out, ", %llu ended with their context or graph", (unsigned long long)group->retired);
+    if (group->sites > 1)
+        vt_out_format(out, "; %u sites that look the same", group->sites);
     if (site->verdict)
         vt_out_format(out, " [%s]", site->verdict);
     vt_out_text(out, "\n");
-    write_stack(out, a, request, "      ", s->stack, s->python_stack);
+    write_trace(out, request, "      ", &trace);
+    vt_trace_free(&trace);
 }
 
 static void write_sites(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
     const struct vt_model *m = &a->model;
-    uint32_t most = request->top ? request->top : SITES, shown = most < m->site_count ? most : m->site_count, i;
+    uint32_t most = request->top ? request->top : SITES, shown = 0, looked = 0, i;
+    struct vt_joined *groups;
 
     heading(out, "Who holds it");
-    if (shown < m->site_count)
-        vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", shown, m->site_count);
-    for (i = 0; i < shown; i++)
-        write_site(out, a, request, &m->sites[i]);
     if (!m->site_count)
         vt_out_text(out, "  nothing was allocated\n");
+    if (most > m->site_count)
+        most = m->site_count;
+    if ((groups = calloc(most ? most : 1, sizeof *groups)))
+        shown = vt_view_join_sites(a, groups, most, &looked);
+    if (looked < m->site_count)
+        vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", looked, m->site_count);
+    for (i = 0; i < shown; i++) {
+        write_site(out, a, request, &groups[i]);
+        free(groups[i].stack);
+    }
+    free(groups);
 }
 
 static void write_notes(struct vt_out *out, struct vt_analysis *a)

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "analysis/stack.h"
+
 struct vt_reading;
 
 enum vt_report_cause { VT_REPORT_EXIT, VT_REPORT_OOM };
@@ -20,12 +22,16 @@ struct vt_report_request {
     const char *moment;         /* name; NULL: the default ("finalize" if there is one, else "end") */
     int fd;                     /* where to write; stays open */
     bool colour;                /* terminal colours; the caller knows whether fd is a terminal */
-    bool all_frames;            /* show the frames of CUDA, the loader and the C library as well */
-    unsigned top;               /* sites shown; 0: the view's default */
+    bool all_frames;            /* show the frames of CUDA, the interpreter, the loader and the C library as well */
+    enum vt_show_stacks stacks;
+    const char *user_paths; /* as for vt_stack_style_for() */
+    unsigned top;           /* sites shown; 0: the view's default */
     enum vt_report_cause cause;
     uint32_t failure;         /* VT_REPORT_OOM: index in VT_FAILURES */
     const char *next_command; /* shown as the next thing to do; NULL: "vramtrack report PATH" */
-    bool no_symbols;          /* do not look at the program's files: module and offset only */
+    bool status_known;        /* `status` is what waitpid said about the process */
+    int status;
+    bool no_symbols; /* do not look at the program's files: module and offset only */
 };
 
 /*

@@ -146,11 +146,23 @@ class Disk(vt.Case):
         self.assertEqual(process.stdout.readline(), "up\n")
         return process
 
-    def names(self, process, count):
-        program = os.path.basename(self.program()[0])
-        host = socket.gethostname()[:63] or "localhost"
-        now = int(time.time() * 1000)
-        return [os.path.join(self.dir, "vramtrack.%s.%s.%d.%d.vtr" % (program, host, process.pid, now + i)) for i in range(count)]
+    def occupy(self, process, make):
+        """Calls make(i, name) for every name that a recording could get that is begun in the two seconds after this returns.
+        The names hold the time, and making thousands of files may take longer than they last: it is done ahead."""
+        stem = os.path.join(self.dir, "vramtrack.%s.%s.%d." % (os.path.basename(self.program()[0]),
+                                                               socket.gethostname()[:63] or "localhost", process.pid))
+        ahead = 1.5
+        while True:
+            start = time.time() + ahead
+            names = [stem + "%d.vtr" % (int(start * 1000) + i) for i in range(2000)]
+            for i, name in enumerate(names):
+                make(i, name)
+            if time.time() < start:
+                time.sleep(start - time.time())
+                return names
+            for name in filter(os.path.lexists, names):
+                os.remove(name)
+            ahead *= 3
 
     def finish(self, process):
         out, err = process.communicate("go\n", timeout=120)
@@ -161,9 +173,7 @@ class Disk(vt.Case):
         victim = os.path.join(self.dir, "victim")
         with open(victim, "w") as f:
             f.write("precious")
-        names = self.names(process, 3000)
-        for i, name in enumerate(names):
-            os.symlink(victim if i % 2 else os.path.join(self.dir, "dangling"), name)
+        names = self.occupy(process, lambda i, name: os.symlink(victim if i % 2 else os.path.join(self.dir, "dangling"), name))
         done = self.finish(process)
         self.check(done, ["File exists"])
         self.assertEqual(open(victim).read(), "precious")
@@ -172,9 +182,11 @@ class Disk(vt.Case):
 
     def test_existing_files_are_not_overwritten(self):
         process = self.start_known()
-        taken = [n for i, n in enumerate(self.names(process, 3000)) if i % 50]
-        for name in taken:
-            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+        def take(i, name):
+            if i % 50:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        taken = [n for i, n in enumerate(self.occupy(process, take)) if i % 50]
         done = self.finish(process)
         self.assertEqual((done.returncode, done.stdout), (3, "2\n"), done.stderr)
         self.assertTrue(all(os.path.getsize(n) == 0 for n in taken))

@@ -74,9 +74,11 @@ static void test_account(void **state)
     record->free_bytes = 8192 * MIB;
     record->context_bytes = 0;
     open_at(&o, &f, "end");
-    assert_false(o.a.model.devices[0].unaccounted_known);
-    assert_false(o.a.model.devices[0].context_known);
-    assert_true(o.a.model.devices[0].free_known);
+    d = &o.a.model.devices[0];
+    assert_false(d->context_known);
+    assert_true(d->unaccounted_known && d->free_known && d->free_computed);
+    assert_int_equal(d->unaccounted, 0);
+    assert_int_equal(d->free, (8192 - 232) * MIB);
     close_it(&o);
     fixture_end(&f);
 }
@@ -112,7 +114,7 @@ static void test_model_at_moments(void **state)
     close_it(&o);
 
     o.reading = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_analysis_open(&o.a, o.reading, "oom-2", false), -ENOENT);
+    assert_int_equal(vt_analysis_open(&o.a, o.reading, "oom-2", false, NULL), -ENOENT);
     assert_false(vt_model_has_moment(o.reading, "oom-2"));
     assert_false(vt_model_has_moment(o.reading, ""));
     assert_true(vt_model_has_moment(o.reading, NULL));
@@ -305,7 +307,7 @@ static void test_hidden_frames(void **state)
     (void)state;
     fixture_sample(&f, &s);
     r = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_trace_build(&trace, r, NULL, s.app_stack, 0), 0);
+    assert_int_equal(vt_trace_build(&trace, r, NULL, NULL, s.app_stack, 0), 0);
     assert_int_equal(trace.count, 4);
     assert_true(trace.frames[0].ours && trace.frames[0].hidden);
     assert_true(trace.frames[1].hidden); /* the driver */
@@ -313,7 +315,7 @@ static void test_hidden_frames(void **state)
     assert_int_equal(trace.user, 2);
     assert_int_equal(vt_trace_user(&trace)->offset, 0x1234);
     vt_trace_free(&trace);
-    assert_int_equal(vt_trace_build(&trace, r, NULL, 0, 0), 0);
+    assert_int_equal(vt_trace_build(&trace, r, NULL, NULL, 0, 0), 0);
     assert_null(vt_trace_user(&trace));
     vt_trace_free(&trace);
     vt_reading_close(r);
@@ -324,7 +326,7 @@ static void test_hidden_frames(void **state)
     s.cuda = fixture_module(&f, "/usr/lib/libcuda.so.1", 0);
     s.app_stack = fixture_frame(&f, fixture_frame(&f, 0, s.cuda, 1), s.cuda, 2);
     r = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_trace_build(&trace, r, NULL, s.app_stack, 0), 0);
+    assert_int_equal(vt_trace_build(&trace, r, NULL, NULL, s.app_stack, 0), 0);
     assert_false(trace.frames[0].hidden);
     assert_int_equal(trace.user, 0);
     vt_trace_free(&trace);

@@ -208,7 +208,7 @@ static void test_static_runtime_is_hidden(void **state)
     module = fixture_module(&f, library, 0);
     stack = fixture_frame(&f, fixture_frame(&f, 0, module, user_address), module, shim_address);
     reading = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_trace_build(&trace, reading, symbols, stack, 0), 0);
+    assert_int_equal(vt_trace_build(&trace, reading, symbols, NULL, stack, 0), 0);
     assert_true(trace.count >= 2);
     assert_string_equal(trace.frames[0].function, "cudaMallocHost");
     assert_true(trace.frames[0].hidden);
@@ -223,7 +223,7 @@ static void test_static_runtime_is_hidden(void **state)
     /* What a runtime call called is hidden too, even where it has source lines. */
     stack = fixture_frame(&f, stack, module, address);
     reading = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_trace_build(&trace, reading, symbols, stack, 0), 0);
+    assert_int_equal(vt_trace_build(&trace, reading, symbols, NULL, stack, 0), 0);
     assert_string_equal(trace.frames[0].function, "shop::Cart::innermost");
     assert_true(trace.frames[0].hidden);
     assert_string_equal(vt_trace_user(&trace)->function, "app::Pool::grow");

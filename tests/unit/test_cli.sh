@@ -55,6 +55,8 @@ error 'run: option without its value' 2 "'--depth' needs a value" "$v" run --dep
 error 'run: depth out of range' 2 'from 1 to 256' "$v" run --depth 257 -- true
 error 'run: depth not a number' 2 'from 1 to 256' "$v" run --depth 12x -- true
 error 'run: bad stack mode' 2 'auto, both, native, python or off' "$v" run --stacks ruby -- true
+error 'run: output is forgotten' 2 "a directory is needed, not '--'" "$v" run -o -- true
+error 'run: output below a file' 2 'out/deeper' "$v" run -o out/deeper -- true
 error 'run: output is a file' 2 'out' "$v" run -o out -- true
 error 'run: library that is not there' 2 'VRAMTRACK_LIBRARY' env VRAMTRACK_LIBRARY=/nonexistent "$v" run true
 error 'report: missing file' 2 'nothere.*No such file' "$v" report nothere.vtr
@@ -63,6 +65,7 @@ error 'report: two recordings' 2 "not 'b' as well" "$v" report a b
 error 'report: bad number' 2 '--top' "$v" report --top 0 .
 error 'report: bad colour' 2 'always' "$v" report --colour=blue .
 error 'report: bad --fail-on' 2 "no 'frob'" "$v" report --fail-on oom,frob .
+error 'report: bad --fail-on lists all' 2 'leak, cache, capacity, limit, misuse, overhead, oom, retry, framework_oom, failed_alloc, failed_free, double_free, interior_pointer, unknown_pointer, wrong_api\)' "$v" report --fail-on frob .
 error 'report: flag with a value' 2 'takes no value' "$v" report --json=yes .
 echo 'this is no recording' >text.vtr
 : >empty.vtr
@@ -75,7 +78,7 @@ error 'report: a device' 2 'null' "$v" report /dev/null
 rm -f ./*.vtr
 error 'full disk' 2 'standard output' sh -c "'$v' --help >/dev/full"
 
-for words in --help --version 'help run' 'help report' 'run --help' 'report --help' 'run -h'; do
+for words in --help --version 'help run' 'help report' 'run --help' 'report --help' 'run -h' 'run --version' 'report --version'; do
     # shellcheck disable=SC2086 # words are words
     if "$v" $words >out 2>err && [ -s out ] && [ ! -s err ]; then
         pass "vramtrack $words"

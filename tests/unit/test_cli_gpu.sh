@@ -31,6 +31,26 @@ static void *hold(size_t mib)
     return p;
 }
 
+__attribute__((noinline)) static void *deep(int depth)
+{
+    void *p = depth ? deep(depth - 1) : hold(2);
+    __asm__ volatile("" ::"r"(p));
+    return p;
+}
+
+__attribute__((noinline)) static void weights(int count)
+{
+    while (count--)
+        hold(32);
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) static void cache(void)
+{
+    hold(16);
+    __asm__ volatile("");
+}
+
 static void workers(int count)
 {
     for (int i = 0; i < count; i++)
@@ -39,6 +59,8 @@ static void workers(int count)
             snprintf(rank, sizeof(rank), "%d", i);
             setenv("RANK", rank, 1);
             hold(16 + i);
+            usleep(700000); /* all of them at the same time, */
+            cudaFree(hold(1)); /* and this shows it */
             raise(i % 2 ? SIGKILL : SIGTERM);
         }
     while (wait(NULL) > 0)
@@ -53,7 +75,23 @@ int main(int argc, char **argv)
         workers(atoi(argv[2]));
         return 0;
     }
-    if (!strcmp(what, "clean")) {
+    if (!strcmp(what, "segv")) {
+        hold(48);
+        raise(SIGSEGV);
+    } else if (!strcmp(what, "forked")) {
+        cudaFree(hold(8));
+        if (!fork())
+            exit(hold(8) == NULL);
+        wait(NULL);
+    } else if (!strcmp(what, "again")) {
+        for (int i = 0; i < 31; i++)
+            hold((size_t)(16 + i) << 10);
+    } else if (!strcmp(what, "deep")) {
+        deep(24);
+    } else if (!strcmp(what, "wrapped")) {
+        weights(2);
+        cache();
+    } else if (!strcmp(what, "clean")) {
         cudaFree(hold(24));
     } else if (!strcmp(what, "kill")) {
         hold(24);
@@ -93,7 +131,9 @@ verdict '--fail-on finds nothing' "$("$v" report --fail-on oom,misuse,leak out >
 fresh; run -- ./program kill
 verdict 'killed: status, recording, text' "$? $(count vtr) $(count txt)" '137 1 1'
 has 'killed: who holds what' '24.00 MiB.*hold' stderr
-has 'killed: said so' 'killed' stderr
+has 'killed: said so' 'was ended by signal 9 \(Killed\)' stderr
+verdict 'killed: no advice on leaks' "$(grep -c 'try: Free' stderr out/*.txt | tr '\n' ' ' | sed 's/[^ ]*://g')" '0 0 '
+has 'killed: the text says so too' 'ended by signal 9 \(Killed\)' <(cat out/*.txt)
 verdict 'killed: at most 25 lines' "$(($(wc -l <stderr) <= 25))" 1
 "$v" report out/*.vtr >text 2>err
 verdict 'report: status, no error' "$? $(wc -c <err)" '0 0'
@@ -136,6 +176,59 @@ has 'workers: places are added up' 'in 20, 20 processes +hold' stderr
 "$v" report out >text 2>err
 verdict 'report DIR: says which' "$? $(grep -c 'newest of 20' err)" '0 1'
 verdict 'report --all' "$("$v" report --all out | grep -c '^==> ')" 20
+
+# A shell that runs one program after another: each says how it ended and what was found.
+fresh; run -- bash -c './program twice; ./program clean; ulimit -c 0; exec ./program segv'
+verdict 'one after another: status, recordings' "$? $(count vtr)" '139 3'
+has 'one after another: a clean end' 'peak 24.00 MiB, held 0 B at its end, exit status 0' stderr
+has 'one after another: the signal' 'held 48.00 MiB at its end, ended by signal 11 \(Segmentation fault\)' stderr
+has 'one after another: the finding' '^ +misuse \(certain\): 1 free of memory' stderr
+has 'one after another: who holds it' '48.00 MiB in 1, 1 process  hold' stderr
+verdict 'one after another: at most 25 lines' "$(($(wc -l <stderr) <= 25))" 1
+fresh; run -- bash -c './program clean; ./program clean; true'
+has 'one after another: no sum over time' '24.00 MiB at most in one of 2 processes  hold' stderr
+has 'one after another: peaks of their own' 'what held it, each at its own peak' stderr
+
+# A child that inherits CUDA from its parent.
+fresh; run -- ./program forked
+has 'fork: told apart from a lack of memory' 'misuse \(likely\): 1 allocation failed: CUDA was used before fork' stderr
+"$v" report --json --fail-on failed_alloc out >json 2>err
+verdict 'fork: --fail-on failed_alloc' "$?" 1
+
+# Recordings that are cut off.
+fresh; run -q -- ./program twice
+head -c 20000 out/*.vtr >out/cut.vtr
+"$v" report out/cut.vtr >text 2>err
+has 'cut: said on top' '^  incomplete ' <(head -8 text)
+has 'cut: nothing is certain' 'none \(possible\): The recording is incomplete: nothing can be said about' text
+verdict 'cut: no "none (certain)"' "$(grep -c 'none (certain)' text)" 0
+"$v" report --fail-on leak out/cut.vtr >/dev/null 2>err; verdict 'cut: --fail-on' "$? $(wc -l <err)" '2 1'
+
+# Directories and moments.
+rm -rf deep; "$v" run -q -o deep/er/est -- ./program full >/dev/null 2>&1
+verdict '-o makes all directories' "$? $(find deep/er/est -name '*.vtr' | wc -l)" '9 1'
+"$v" run -q -o deep/er/est -- ./program clean >/dev/null 2>&1
+"$v" report --all --moment oom-1 deep/er/est >text 2>err
+verdict '--all --moment: what has none is named' "$? $(grep -c '^GPU memory of' text) $(grep -c 'left out.*oom-1' err)" '0 1 1'
+
+# Equal failures are shown once, and the first one is explained.
+fresh; run -- ./program again; "$v" report out >text
+has 'again and again: once' '^  oom: cudaMalloc .*, 31 times, 16.00 to 46.00 GiB requested' text
+verdict 'again and again: one finding' "$(grep -c '^  capacity' text)" 1
+verdict 'again and again: JSON keeps them' "$("$v" report --json out | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["failures"]))')" 31
+
+# Deep recursion, and the same code reached over different addresses.
+fresh; run -q -- ./program deep
+has 'recursion: folded' '^ +\.\.\. 2[0-9] more of the same' <(cat out/*.txt)
+fresh; run -- ./program wrapped
+has 'a wrapper: its callers are told apart' '64.00 MiB in 2 +hold \(program.c:[0-9]+\) < weights \(program.c' stderr
+has 'a wrapper: the other one too' '16.00 MiB in 1 +hold \(program.c:[0-9]+\) < cache \(program.c' stderr
+
+# Odd names: what is printed can be typed again.
+fresh; mkdir "out/it's a \$(x) dir"; "$v" run -o "out/it's a \$(x) dir" -- ./program 'kill' $'a\tb' "c'd" 2>stderr
+next=$(sed -n 's/^vramtrack: next: vramtrack //p' stderr)
+verdict 'the next command can be typed' "$(eval "$v $next" | grep -c '^GPU memory of')" 1
+has 'the command line is quoted' "command +./program kill \\\$'a.x09b' 'c'.''d'" <(cat out/*/*.txt)
 
 # Two runs in one directory report their own recordings, each exactly one.
 fresh

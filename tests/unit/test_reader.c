@@ -312,6 +312,7 @@ static void test_flipped_bytes(void **state)
 
     (void)state;
     fixture_sample(&f, &s);
+    fixture_sample_python(&f, &s);
     for (i = 0; i < f.bytes; i += next_step(&f, i)) {
         uint8_t flip = (uint8_t)(i % 3 == 0 ? 0xff : i % 3 == 1 ? 0x01 : 0x80);
 
@@ -332,6 +333,7 @@ static void test_truncated(void **state)
 
     (void)state;
     fixture_sample(&f, &s);
+    fixture_sample_python(&f, &s);
     for (bytes = 0; bytes <= f.bytes; bytes += bytes % VT_PAGE < 300 || bytes % VT_PAGE > VT_PAGE - 8 ? 1 : 101)
         survive(f.image, bytes, null_fd);
     fixture_end(&f);
@@ -357,6 +359,58 @@ static void test_unaligned(void **state)
     fixture_end(&f);
 }
 
+static void test_python(void **state)
+{
+    struct vt_reading *r;
+    struct fixture f;
+    struct sample s;
+    const struct vt_frame *frame;
+
+    (void)state;
+    fixture_sample(&f, &s);
+    fixture_sample_python(&f, &s);
+    r = read_image(&f);
+    frame = vt_reading_frame(r, vt_reading_site(r, s.pool)->python_stack);
+    assert_int_equal(frame->module, VT_PYTHON);
+    assert_int_equal(vt_frame_python_line(frame), 402);
+    assert_string_equal(vt_reading_chars(r, vt_reading_frame_code(r, frame)->function), "einsum");
+    assert_null(vt_reading_module(r, VT_PYTHON));
+    assert_non_null(vt_reading_code(r, vt_reading_count(r, VT_CODES) - 1));
+    assert_null(vt_reading_code(r, vt_reading_count(r, VT_CODES)));
+    assert_null(vt_reading_code(r, UINT64_MAX));
+    frame = vt_reading_frame(r, vt_reading_site(r, s.pool)->stack);
+    assert_null(vt_reading_frame_code(r, frame)); /* a native one */
+    vt_reading_close(r);
+    fixture_end(&f);
+}
+
+/* Format 1.0 had no Python: no such section, shorter failures. */
+static void test_before_python(void **state)
+{
+    struct vt_failure failure = {.kind = VT_FAILURE_DOUBLE_FREE, .count = 3, .allocated_at = 5, .allocated_python = 77};
+    struct vt_reading *r;
+    struct fixture f;
+
+    (void)state;
+    fixture_begin(&f);
+    fixture_header(&f)->minor = 0;
+    fixture_header(&f)->section_count = VT_CODES;
+    fixture_section(&f, VT_CODES)->count = 9; /* not a section of that version */
+    fixture_section(&f, VT_FAILURES)->record_bytes = offsetof(struct vt_failure, allocated_python);
+    fixture_room(&f, VT_FAILURES, 2);
+    fixture_section(&f, VT_FAILURES)->count = 2;
+    memcpy(fixture_record(&f, VT_FAILURES, 1), &failure, offsetof(struct vt_failure, allocated_python));
+    r = read_image(&f);
+    assert_int_equal(vt_reading_count(r, VT_CODES), 0);
+    assert_null(vt_reading_code(r, 0));
+    assert_int_equal(vt_reading_failure(r, 1)->count, 3);
+    assert_int_equal(vt_reading_failure(r, 1)->allocated_at, 5);
+    assert_int_equal(vt_reading_failure(r, 1)->allocated_python, 0);
+    assert_int_equal(vt_reading_notes(r), 0);
+    vt_reading_close(r);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,7 +419,8 @@ int main(void)
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_file),
         cmocka_unit_test(test_notes),         cmocka_unit_test(test_other_minor_versions),
         cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_unaligned),     cmocka_unit_test(test_python),
+        cmocka_unit_test(test_before_python),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,7 @@ static const uint32_t fixture_record_bytes[VT_SECTION_COUNT] = {
     [VT_POOLS] = sizeof(struct vt_pool),
     [VT_THREADS] = sizeof(struct vt_thread),
     [VT_STREAMS] = sizeof(struct vt_stream),
+    [VT_CODES] = sizeof(struct vt_code),
 };
 
 static inline struct vt_header *fixture_header(struct fixture *f)
@@ -308,6 +309,49 @@ static inline void fixture_sample(struct fixture *f, struct sample *s)
     moment_site = (struct vt_moment_site){.site = s->single, .live_bytes = 8u << 20, .live_count = 1};
     fixture_add(f, VT_MOMENT_SITES, &moment_site);
     fixture_add(f, VT_MOMENTS, &moment);
+}
+
+/* Adds a Python frame with a code object of its own; returns its id. */
+static inline uint32_t fixture_python(struct fixture *f, uint32_t parent, const char *file, const char *function,
+                                      uint32_t line)
+{
+    struct vt_code code = {.first_line = 1};
+    uint64_t index;
+
+    code.file = fixture_string(f, file);
+    code.function = fixture_string(f, function);
+    index = fixture_add(f, VT_CODES, &code);
+    return fixture_frame(f, parent, VT_PYTHON, index << 32 | line);
+}
+
+/* Adds to the sample: PyTorch's pool grew at a line of Python, seen through the interpreter; another thread has no Python
+ * frames; and the double free knows its Python lines. */
+static inline void fixture_sample_python(struct fixture *f, struct sample *s)
+{
+    static const char module[] = "/env/lib/python3.12/site-packages/torch/nn/modules/module.py";
+    uint32_t interpreter = fixture_module(f, "/env/bin/python3.12", 0),
+             libc = fixture_module(f, "/nowhere/libc.so.6", 0);
+    uint32_t native = fixture_frame(f, fixture_frame(f, 0, libc, 0x20), interpreter, 0x300), python, made, gone,
+             version;
+    struct vt_failure *twice;
+
+    native = fixture_frame(f, fixture_frame(f, native, interpreter, 0x310), s->c10, 0xb000);
+    native = fixture_frame(f, fixture_frame(f, native, s->cuda, 0x5000), s->ours, 0x77);
+    python = fixture_python(f, 0, "/home/me/train.py", "<module>", 50);
+    python = fixture_python(f, python, "/home/me/train.py", "Trainer.step", 34);
+    python = fixture_python(f, python, module, "Module._call_impl", 1775);
+    python = fixture_python(f, python, "/home/me/net.py", "Net.forward", 12);
+    python = fixture_python(f, python, "/env/lib/python3.12/site-packages/torch/functional.py", "einsum", 402);
+    ((struct vt_site *)fixture_record(f, VT_SITES, s->pool))->stack = native;
+    ((struct vt_site *)fixture_record(f, VT_SITES, s->pool))->python_stack = python;
+    made = fixture_python(f, 0, "/home/me/net.py", "make", 3);
+    gone = fixture_python(f, 0, "/home/me/net.py", "drop", 0);
+    twice = (struct vt_failure *)fixture_record(f, VT_FAILURES, 1);
+    twice->python_stack = python;
+    twice->allocated_python = made;
+    twice->freed_python = gone;
+    version = fixture_string(f, "CPython 3.12.3");
+    fixture_header(f)->python = version;
 }
 
 #endif

@@ -9,9 +9,7 @@
 
 #include "preload/python/interpreter.h"
 
-#define FLAG_BYTES (1ul << 27)
-#define FLAG_TEXT (1ul << 28)
-#define FIELDS 8
+#define FIELDS 10
 
 /* Fields of one or several objects, gathered to be read by one call. */
 struct reader {
@@ -25,7 +23,7 @@ static void want(struct reader *r, const void *object, unsigned offset, void *fi
     if (offset == VT_PY_NONE)
         return;
     r->to[r->count] = (struct iovec){field, size};
-    r->from[r->count++] = (struct iovec){(char *)(uintptr_t)object + offset, size};
+    r->from[r->count++] = (struct iovec){(void *)((uintptr_t)object + offset), size};
     r->bytes += size;
 }
 
@@ -69,8 +67,9 @@ static bool type_is(const struct vt_py_layout *at, const void *type, const void 
 
 struct code {
     const void *type, *file, *name, *qualname, *table, *bytes;
-    int32_t first_line;
+    int32_t first_line, first_traceable;
     uint64_t units; /* code units; up to 3.10 the size of co_code */
+    uint64_t table_size;
 };
 
 static bool read_code(const struct vt_py_layout *at, const void *address, struct code *c)
@@ -84,13 +83,60 @@ static bool read_code(const struct vt_py_layout *at, const void *address, struct
     want(&r, address, at->code_table, &c->table, sizeof c->table);
     want(&r, address, at->code_bytes, &c->bytes, sizeof c->bytes);
     want(&r, address, at->code_first_line, &c->first_line, sizeof c->first_line);
+    want(&r, address, at->code_first_traceable, &c->first_traceable, sizeof c->first_traceable);
     if (at->code_bytes == VT_PY_NONE)
         want(&r, address, at->ob_size, &c->units, sizeof c->units);
     if (!fetch(&r))
         return false;
-    if (!c->qualname)
+    if (at->code_qualname == VT_PY_NONE)
         c->qualname = c->name;
     return true;
+}
+
+/* Strings have a NUL behind their last character, and their state says what that is. */
+static bool check_text(const struct vt_py_layout *at, const void *text)
+{
+    uint64_t length = 0;
+    uint32_t state = 0, first = 0, behind = 1;
+    const void *data = NULL;
+    struct reader r = {0};
+    want(&r, text, at->text_length, &length, sizeof length);
+    want(&r, text, at->text_state, &state, sizeof state);
+    if (!fetch(&r) || length > 1u << 20 || at->text_kind_bit > 16)
+        return false;
+    state >>= at->text_kind_bit;
+    unsigned kind = state & 7;
+    bool compact = state & 8, ascii = state & 16;
+    if ((kind != 1 && kind != 2 && kind != 4) || (ascii && kind != 1))
+        return false;
+    if (compact) {
+        data = (const char *)text + (ascii ? at->text_ascii : at->text_compact);
+    } else {
+        want(&r, text, at->text_compact, &data, sizeof data);
+        if (!fetch(&r))
+            return false;
+    }
+    behind = 0;
+    want(&r, data, 0, &first, kind);
+    want(&r, (const char *)data + length * kind, 0, &behind, kind);
+    return fetch(&r) && !behind && (first || !length);
+}
+
+/* How many bytes of code a line table covers: all of it since 3.10, in lnotab up to the last line's beginning. */
+static bool check_table(const struct vt_py_layout *at, const struct code *c)
+{
+    uint8_t bytes[4096] = {0};
+    uint64_t covered = 0, code = at->code_bytes == VT_PY_NONE ? 2 * c->units : c->units;
+    for (uint64_t done = 0; done < c->table_size; done += sizeof bytes) {
+        struct reader r = {0};
+        size_t n = c->table_size - done < sizeof bytes ? (size_t)(c->table_size - done) : sizeof bytes;
+        want(&r, (const char *)c->table + done, at->bytes_data, bytes, n);
+        if (c->table_size > INT32_MAX || !fetch(&r))
+            return false;
+        for (size_t i = 0; i < n; i += at->minor >= 11 ? 1 : 2)
+            covered += at->minor <= 10 ? bytes[i] : (bytes[i] & 0x80) ? 2u * ((bytes[i] & 7) + 1) : 0;
+    }
+    return at->minor <= 9 ? covered <= code : covered == code;
 }
 
 /* The objects that a code object refers to: two or three strings, one or two bytes objects. */
@@ -103,17 +149,22 @@ static const char *check_parts(const struct vt_py *py, struct code *c)
     want(&r, c->name, at->ob_type, &name, sizeof name);
     want(&r, c->qualname, at->ob_type, &qualname, sizeof qualname);
     want(&r, c->table, at->ob_type, &table, sizeof table);
+    want(&r, c->table, at->ob_size, &c->table_size, sizeof c->table_size);
     if (c->bytes) {
         want(&r, c->bytes, at->ob_type, &bytes, sizeof bytes);
         want(&r, c->bytes, at->ob_size, &c->units, sizeof c->units);
     }
     if (!fetch(&r))
         return "has a code object that can't be read: no Python frames";
-    if (!type_is(at, file, py->text_type, FLAG_TEXT) || !type_is(at, name, py->text_type, FLAG_TEXT) ||
-        !type_is(at, qualname, py->text_type, FLAG_TEXT))
+    if (!type_is(at, file, py->text_type, VT_PY_FLAG_TEXT) || !type_is(at, name, py->text_type, VT_PY_FLAG_TEXT) ||
+        !type_is(at, qualname, py->text_type, VT_PY_FLAG_TEXT))
         return "has a code object without a name: no Python frames";
-    if (!type_is(at, table, py->bytes_type, FLAG_BYTES) || !type_is(at, bytes, py->bytes_type, FLAG_BYTES))
+    if (!type_is(at, table, py->bytes_type, VT_PY_FLAG_BYTES) || !type_is(at, bytes, py->bytes_type, VT_PY_FLAG_BYTES))
         return "has a code object without a line table: no Python frames";
+    if (!check_text(at, c->file) || !check_text(at, c->name) || !check_text(at, c->qualname))
+        return "has strings of an unknown layout: no Python frames";
+    if (!check_table(at, c))
+        return "has a line table that does not fit its code: no Python frames";
     return NULL;
 }
 
@@ -141,7 +192,8 @@ static const char *check_frame(const struct vt_py *py, const struct frame *f)
     const char *what = check_parts(py, &c);
     if (what)
         return what;
-    if (c.first_line < 0 || c.units > INT32_MAX / 2 || !instruction_fits(&py->at, f, &c))
+    if (c.first_line < 0 || c.first_traceable < 0 || c.units > INT32_MAX / 2 ||
+        (py->at.minor >= 11 && (uint64_t)c.first_traceable >= c.units) || !instruction_fits(&py->at, f, &c))
         return "has a frame that is outside its code: no Python frames";
     return NULL;
 }
@@ -173,7 +225,7 @@ bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *pro
     const void *next = NULL;
     bool main = false;
     const char *what = check_thread(py, thread, &next, &main);
-    unsigned seen = 0;
+    unsigned seen = 0, moving = 0;
     for (unsigned links = vt_py_links(depth); !what && next && links && seen < depth; links--) {
         struct frame f;
         if (!read_frame(&py->at, next, &f)) {
@@ -183,11 +235,14 @@ bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *pro
         } else if (py->at.minor < 12 || f.owner < VT_PY_OWNER_SHIM) {
             what = check_frame(py, &f);
             seen++;
+            moving += py->at.minor >= 11 || (int32_t)f.instr > 0;
         }
         next = f.back;
     }
+    if (!what && 2 * moving < seen) /* the first instruction of a function seldom calls another */
+        what = "has frames that have not started: no Python frames";
     if (what)
         vt_py_disable(py, what);
     *proven = !what && seen && main; /* a sub-interpreter's stacks are checked every time */
-    return !what;
+    return !what && seen;
 }

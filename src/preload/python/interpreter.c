@@ -99,7 +99,7 @@ static bool read_version(void *scope, struct version *v)
     return true;
 }
 
-/* Its functions and types: false if one is missing. */
+/* Its functions and types: false if one is missing (before 3.7 there is no PyInterpreterState_Main). */
 static bool read_symbols(void *scope, struct vt_py *py)
 {
     void *finalizing = vt_real_dlsym(scope, "Py_IsFinalizing"); /* 3.13 */
@@ -114,20 +114,6 @@ static bool read_symbols(void *scope, struct vt_py *py)
     return finalizing && py->this_thread && py->main_interp && py->code_type && py->text_type && py->bytes_type;
 }
 
-#define FLAG_BYTES (1ul << 27) /* Py_TPFLAGS_BYTES_SUBCLASS, Py_TPFLAGS_UNICODE_SUBCLASS: Include/object.h */
-#define FLAG_TEXT (1ul << 28)
-
-/* The type objects are initialised data, so they show the layout of objects before the interpreter has started. A build
- * with --with-trace-refs has two more words in front and fails here. */
-static bool types_as_expected(const struct vt_py *py, const void *type_type)
-{
-    const struct vt_py_layout *at = &py->at;
-    return type_type && vt_py_get(py->code_type, at->ob_type) == type_type &&
-           vt_py_get(py->text_type, at->ob_type) == type_type && vt_py_get(py->bytes_type, at->ob_type) == type_type &&
-           (vt_py_get64(py->text_type, at->type_flags) & (FLAG_TEXT | FLAG_BYTES)) == FLAG_TEXT &&
-           (vt_py_get64(py->bytes_type, at->type_flags) & (FLAG_TEXT | FLAG_BYTES)) == FLAG_BYTES;
-}
-
 static void say(struct vt_py *py, const struct version *v, bool free_threaded, const char *what)
 {
     snprintf(py->found, sizeof py->found, "CPython %u.%u.%u%s%s%s", v->major, v->minor, v->micro,
@@ -137,12 +123,15 @@ static void say(struct vt_py *py, const struct version *v, bool free_threaded, c
 /* What keeps this version from being read, or NULL. */
 static const char *objection(void *scope, struct vt_py *py, const struct version *v, bool *free_threaded)
 {
+    bool complete = read_symbols(scope, py);
     if (v->major != 3 || v->minor < VT_PY_OLDEST)
         return "is older than what vramtrack reads (3.8)";
     if (v->minor > VT_PY_NEWEST)
         return "is newer than this version of vramtrack knows";
     if (!v->final)
         return "is not a final release: its frames are not read";
+    if (!complete)
+        return "lacks functions that version should have: its frames are not read";
     const void *runtime = vt_real_dlsym(scope, "_PyRuntime");
     if (v->minor >= 13 && (!runtime || !vt_py_debug_header(runtime, v->hex, free_threaded)))
         return "does not describe itself as that version should: its frames are not read";
@@ -153,7 +142,9 @@ static const char *objection(void *scope, struct vt_py *py, const struct version
     vt_python_test_shift(&py->at);
     if (!vt_py_debug_agrees(&py->at, runtime))
         return "has other offsets than that version should: its frames are not read";
-    if (!types_as_expected(py, vt_real_dlsym(scope, "PyType_Type")))
+    const struct vt_py_types types = {vt_real_dlsym(scope, "PyType_Type"), py->code_type, py->text_type, py->bytes_type,
+                                      vt_real_dlsym(scope, "PyFrame_Type")};
+    if (!vt_py_types_agree(&py->at, &types))
         return "has objects of an unknown layout: its frames are not read";
     return NULL;
 }
@@ -162,7 +153,7 @@ static bool examine(void *scope, struct vt_py *py)
 {
     struct version v = {0};
     bool free_threaded = false;
-    if (!read_symbols(scope, py) || !read_version(scope, &v))
+    if (!read_version(scope, &v))
         return false;
     const char *what = objection(scope, py, &v, &free_threaded);
     py->usable = !what;
@@ -196,7 +187,8 @@ void vt_python_prepare(void)
     struct vt_py py = {0};
     if (found && examine(scope, &py))
         publish(&py);
-    __atomic_store_n(&searched, adds, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&searched, adds, __ATOMIC_RELAXED);
     errno = saved;
 }
 
@@ -219,5 +211,5 @@ const char *vt_python_status(void)
 bool vt_python_finalizing(void)
 {
     const struct vt_py *py = vt_py();
-    return py && py->finalizing();
+    return py && py->finalizing && py->finalizing();
 }

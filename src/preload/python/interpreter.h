@@ -36,8 +36,8 @@ static inline bool vt_py_readable(const struct vt_py *py)
 void vt_py_disable(struct vt_py *py, const char *what);
 
 /* Reads through the kernel and checks the frames that a walk of `depth` frames from this thread state would read. False:
- * it does not look as it should, and the interpreter was disabled, or can't be vouched for. *proven: it need not be
- * checked again on this thread. */
+ * there are none, or they do not look as they should, and the interpreter was disabled. *proven: one of the stacks that
+ * a thread has to show before it is read without this. */
 bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *proven);
 
 /* A str object as UTF-8 with a NUL, cut to size. */

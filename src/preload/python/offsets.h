@@ -37,6 +37,9 @@ struct vt_py_layout {
 /* The table of a version, or NULL if it is not known. */
 const struct vt_py_layout *vt_py_layout(unsigned minor, bool free_threaded);
 
+#define VT_PY_FLAG_BYTES (1ul << 27) /* Py_TPFLAGS_BYTES_SUBCLASS and UNICODE_SUBCLASS: Include/object.h */
+#define VT_PY_FLAG_TEXT (1ul << 28)
+
 #define VT_PY_OLDEST 8u
 #define VT_PY_NEWEST 15u
 
@@ -45,5 +48,14 @@ bool vt_py_debug_header(const void *runtime, uint32_t version, bool *free_thread
 
 /* Does what it says agree with the table? True before 3.13, which has none. */
 bool vt_py_debug_agrees(const struct vt_py_layout *layout, const void *runtime);
+
+/* The interpreter's type objects: data of the library, with their final values before Py_Initialize. */
+struct vt_py_types {
+    const void *type, *code, *text, *bytes, *frame;
+};
+
+/* Does what they say of their objects (sizes, flags, and the offsets of the members that Python code can see) agree with
+ * the table? A build with --with-trace-refs has two more words in front of each object, and does not. */
+bool vt_py_types_agree(const struct vt_py_layout *layout, const struct vt_py_types *types);
 
 #endif

@@ -21,7 +21,7 @@ struct vt_python_frame {
     const void *file, *table; /* co_filename, co_linetable (co_lnotab): identity, and where to read from */
     int32_t offset;           /* byte offset of the current instruction; negative: not started */
     int32_t first_line;
-    uint32_t version;         /* co_version; 0: the interpreter has none */
+    uint32_t version; /* co_version; 0: the interpreter has none */
     uint32_t unused;
 };
 
@@ -42,8 +42,8 @@ void vt_python_take(struct vt_python_stack *stack, unsigned depth);
 
 /* Names and line of a frame, as UTF-8 with a NUL, cut to the sizes given. Only while the call that took the stack has not
  * returned. *line is 0 if the instruction has none. False: not readable. No lock, no malloc. */
-bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t file_size, char *function, size_t function_size,
-                        int32_t *line);
+bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t file_size, char *function,
+                        size_t function_size, int32_t *line);
 
 /* Is the interpreter shutting down (Py_Finalize has begun)? False if there is none. A plain function call, no lock. */
 bool vt_python_finalizing(void);

@@ -55,10 +55,10 @@ static inline uint64_t text_mark(const struct vt_py_layout *at, const void *text
 
 /* Before 3.12 there is no co_version (and it stops counting at 2^32): names and line table differ where the code does.
  * The table's beginning and end; what lies between is taken to differ in size. */
-static inline uint32_t code_mark(const struct vt_py_layout *at, const void *code, const void *file, const void *table)
+static inline uint32_t code_mark(const struct vt_py_layout *at, const void *code, uint64_t file_mark, const void *table)
 {
     uint64_t mark = ends_mark((const char *)table + at->bytes_data, vt_py_get64(table, at->ob_size)) ^
-                    mix(text_mark(at, vt_py_get(code, at->code_name)), text_mark(at, file));
+                    mix(text_mark(at, vt_py_get(code, at->code_name)), file_mark);
     return (uint32_t)(mark ^ mark >> 32);
 }
 
@@ -76,8 +76,8 @@ static const char *thread_code(const struct vt_py_layout *at, const void *code, 
         const void *array = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
         if (!array || (uint64_t)index >= vt_py_get64(array, 0))
             return NULL;
-        const char *start = vt_py_get(array, 8 + 8 * (unsigned)index);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        /* Before the slot is looked at again; an acquiring load, because TSan knows no fences. */
+        const char *start = __atomic_load_n((const char *const *)array + 1 + index, __ATOMIC_ACQUIRE);
         if (__atomic_load_n(slot, __ATOMIC_RELAXED) == array)
             return start;
     }
@@ -111,14 +111,23 @@ static inline bool incomplete(const struct vt_py_layout *at, const void *code, i
            offset < 2 * (int32_t)vt_py_get32(code, at->code_first_traceable);
 }
 
+/* What the last frame's file name was marked with: many frames of a stack have the same. */
+struct last_file {
+    const void *file;
+    uint64_t mark;
+};
+
 static inline uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code,
-                                 int32_t offset, uint64_t hash)
+                                 int32_t offset, uint64_t hash, struct last_file *last)
 {
     const void *file = vt_py_get(code, at->code_file), *table = vt_py_get(code, at->code_table);
     int32_t first_line = (int32_t)vt_py_get32(code, at->code_first_line);
     uint32_t version = at->code_version != VT_PY_NONE ? vt_py_get32(code, at->code_version) : 0;
-    if (!version)
-        version = code_mark(at, code, file, table);
+    if (!version) {
+        if (file != last->file)
+            *last = (struct last_file){file, text_mark(at, file)};
+        version = code_mark(at, code, last->mark, table);
+    }
     *out = (struct vt_python_frame){code, file, table, offset, first_line, version, 0};
     uint64_t identity = mix(pointer(code), pointer(file)) ^
                         mix(pointer(table), (uint64_t)(uint32_t)offset << 32 | (uint32_t)first_line);
@@ -129,6 +138,7 @@ static void walk(const struct vt_py *py, const void *thread, struct vt_python_st
 {
     const struct vt_py_layout *at = &py->at;
     const void *frame = first_frame(at, thread);
+    struct last_file last = {NULL, 0};
     uint64_t hash = 0;
     unsigned count = 0;
     for (unsigned links = vt_py_links(depth); frame && links && count < depth; links--) {
@@ -143,7 +153,7 @@ static void walk(const struct vt_py *py, const void *thread, struct vt_python_st
         int32_t offset = instruction(at, code, here);
         if (incomplete(at, code, offset, owner))
             continue;
-        hash = add_frame(at, &stack->frame[count++], code, offset, hash);
+        hash = add_frame(at, &stack->frame[count++], code, offset, hash, &last);
     }
     stack->count = count;
     stack->hash = hash;
