@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "cli/merged.h"
 #include "recording/reader.h"
+#include "views/out.h"
 #include "views/views.h"
 
 #define VERB "run"
@@ -97,9 +98,17 @@ static bool write_text(const struct vt_after *after, struct vt_reading *reading)
 static void write_pointer(const struct vt_reading *reading)
 {
     const struct vt_header *header = vt_reading_header(reading);
+    const char *path = vt_reading_name(reading);
+    struct vt_out out;
 
-    vt_say("%s (pid %d) ran out of GPU memory, as reported above; the whole report: vramtrack report %s",
-           header->program, header->pid, vt_reading_name(reading));
+    vt_out_open(&out, STDERR_FILENO, false);
+    vt_out_text(&out, "vramtrack: ");
+    vt_out_name(&out, header->program, strlen(header->program), 0);
+    vt_out_format(&out, " (pid %d) ran out of GPU memory, as reported above; the whole report: vramtrack report ",
+                  header->pid);
+    vt_out_word(&out, path, strlen(path));
+    vt_out_text(&out, "\n");
+    vt_out_close(&out);
 }
 
 static void report_one(const struct vt_after *after, struct vt_reading *reading, bool reported)
