@@ -14,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-static int (*malloc_)(void **, size_t), (*free_)(void *), (*malloc_async)(void **, size_t, void *), (*free_async)(void *, void *);
+static int (*malloc_)(void **, size_t), (*free_)(void *), (*malloc_async)(void **, size_t, void *),
+    (*free_async)(void *, void *);
 static int (*synchronize)(void *), (*create)(void **);
 static void *stream;
 
@@ -27,7 +28,8 @@ static double now_ns(void)
 
 static void *runtime(void)
 {
-    static const char *const names[] = {"libcudart.so.13", "/usr/local/cuda/lib64/libcudart.so.13", "libcudart.so.12", NULL};
+    static const char *const names[] = {"libcudart.so.13", "/usr/local/cuda/lib64/libcudart.so.13", "libcudart.so.12",
+                                        NULL};
     for (int i = 0; names[i]; i++) {
         void *h = dlopen(names[i], RTLD_NOW);
         if (h)

@@ -27,7 +27,7 @@
 
 struct vt_call {
     uint16_t entry, previous;
-    uint16_t label;  /* enum vt_entry_id that names the call: the runtime's entry point if the program called that */
+    uint16_t label; /* enum vt_entry_id that names the call: the runtime's entry point if the program called that */
     bool record;
 };
 
@@ -50,10 +50,10 @@ static inline void vt_leave(const struct vt_call *c)
     vt_tls.entry = c->previous;
 }
 
-#define VT_BEGIN(name)                                                                                                 \
-    struct vt_call call;                                                                                               \
-    __typeof__(&name) real = (__typeof__(&name))vt_enter(&call, VT_E_##name);                                          \
-    if (!real)                                                                                                         \
+#define VT_BEGIN(name)                                                        \
+    struct vt_call call;                                                      \
+    __typeof__(&name) real = (__typeof__(&name))vt_enter(&call, VT_E_##name); \
+    if (!real)                                                                \
     return vt_leave(&call), VT_NOT_LOADED
 
 #define VT_END(result) (vt_leave(&call), (result))

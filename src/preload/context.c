@@ -77,7 +77,8 @@ uint16_t vt_context_primary(int device)
 {
     if (device >= 0 && device < PRIMARIES && primaries[device])
         return vt_context_index_of(primaries[device]);
-    for (unsigned i = context_count; i-- > 0;) /* retained out of our sight: the newest one there is, mostly the only one */
+    for (unsigned i = context_count;
+         i-- > 0;) /* retained out of our sight: the newest one there is, mostly the only one */
         if (contexts[i].device == device && !contexts[i].gone)
             return (uint16_t)(i + 1);
     return 0;
@@ -188,7 +189,8 @@ void vt_device_note(int device)
         return;
     describe_device(device, &seen);
     uint64_t f = 0, t = 0;
-    bool known = vt_memory_info(&f, &t) && t == seen.total_bytes; /* of the current device, which need not be this one */
+    bool known = vt_memory_info(&f, &t) &&
+                 t == seen.total_bytes; /* of the current device, which need not be this one */
     if (!vt_state_lock(true))
         return;
     struct vt_device *d = missing_device(device);
@@ -280,7 +282,8 @@ struct vt_stream_of vt_stream_note(void *stream, bool per_thread, uint64_t addre
         s.device = vt_where_now().device;
         return s;
     }
-    if (vt_tls.stream == handle && vt_tls.stream_number && vt_tls.stream_generation == __atomic_load_n(&streams_gone, __ATOMIC_ACQUIRE))
+    if (vt_tls.stream == handle && vt_tls.stream_number &&
+        vt_tls.stream_generation == __atomic_load_n(&streams_gone, __ATOMIC_ACQUIRE))
         return (struct vt_stream_of){vt_tls.stream_number, vt_tls.stream_device};
     if (!find_stream_of(handle, false, &s)) {
         int16_t device = device_of_pointer(address, vt_where_now().device);

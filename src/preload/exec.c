@@ -31,14 +31,14 @@ __attribute__((constructor)) static void find_real(void)
     real_execveat = (__typeof__(real_execveat))vt_real_dlsym(RTLD_NEXT, "execveat");
 }
 
-#define EXEC_WRAPPER(name, parameters, arguments)                                                                      \
-    VT_EXPORT int name parameters                                                                                      \
-    {                                                                                                                  \
-        bool marked = vt_process_before_exec();                                                                        \
-        int r = real_##name ? real_##name arguments : (errno = ENOSYS, -1);                                            \
-        if (marked)                                                                                                    \
-            vt_process_exec_failed();                                                                                  \
-        return r;                                                                                                      \
+#define EXEC_WRAPPER(name, parameters, arguments)                           \
+    VT_EXPORT int name parameters                                           \
+    {                                                                       \
+        bool marked = vt_process_before_exec();                             \
+        int r = real_##name ? real_##name arguments : (errno = ENOSYS, -1); \
+        if (marked)                                                         \
+            vt_process_exec_failed();                                       \
+        return r;                                                           \
     }
 
 EXEC_WRAPPER(execve, (const char *path, char *const argv[], char *const envp[]), (path, argv, envp))
@@ -46,7 +46,8 @@ EXEC_WRAPPER(execv, (const char *path, char *const argv[]), (path, argv))
 EXEC_WRAPPER(execvp, (const char *file, char *const argv[]), (file, argv))
 EXEC_WRAPPER(execvpe, (const char *file, char *const argv[], char *const envp[]), (file, argv, envp))
 EXEC_WRAPPER(fexecve, (int fd, char *const argv[], char *const envp[]), (fd, argv, envp))
-EXEC_WRAPPER(execveat, (int dir, const char *path, char *const argv[], char *const envp[], int flags), (dir, path, argv, envp, flags))
+EXEC_WRAPPER(execveat, (int dir, const char *path, char *const argv[], char *const envp[], int flags),
+             (dir, path, argv, envp, flags))
 
 /* The headers promise that the first argument is there; callers do not. */
 static const char *maybe_null(const char *arg)
@@ -56,22 +57,22 @@ static const char *maybe_null(const char *arg)
 }
 
 /* The variadic forms: the list becomes an array on the stack, as libc does it. */
-#define LIST_WRAPPER(name, target, first, tail, call)                                                                  \
-    VT_EXPORT int name(const char *first, const char *arg, ...)                                                        \
-    {                                                                                                                  \
-        va_list list;                                                                                                  \
-        size_t n = 0;                                                                                                  \
-        va_start(list, arg);                                                                                           \
-        for (const char *a = maybe_null(arg); a; a = va_arg(list, const char *))                                       \
-            n++;                                                                                                       \
-        va_end(list);                                                                                                  \
-        char *argv[n + 1];                                                                                             \
-        argv[0] = (char *)arg;                                                                                         \
-        va_start(list, arg);                                                                                           \
-        for (size_t i = 1; i <= n; i++)                                                                                \
-            argv[i] = va_arg(list, char *);                                                                            \
-        tail va_end(list);                                                                                             \
-        return target call;                                                                                            \
+#define LIST_WRAPPER(name, target, first, tail, call)                            \
+    VT_EXPORT int name(const char *first, const char *arg, ...)                  \
+    {                                                                            \
+        va_list list;                                                            \
+        size_t n = 0;                                                            \
+        va_start(list, arg);                                                     \
+        for (const char *a = maybe_null(arg); a; a = va_arg(list, const char *)) \
+            n++;                                                                 \
+        va_end(list);                                                            \
+        char *argv[n + 1];                                                       \
+        argv[0] = (char *)arg;                                                   \
+        va_start(list, arg);                                                     \
+        for (size_t i = 1; i <= n; i++)                                          \
+            argv[i] = va_arg(list, char *);                                      \
+        tail va_end(list);                                                       \
+        return target call;                                                      \
     }
 
 LIST_WRAPPER(execl, execv, path, , (path, argv))

@@ -17,7 +17,7 @@ static struct pending {
     uint32_t failure; /* index */
     bool used;
     uint64_t bytes;
-    uint32_t frees; /* the thread's count then */
+    uint32_t frees;  /* the thread's count then */
     uint32_t thread; /* index */
     uint64_t since_ns;
     struct vt_stack stack;
@@ -145,7 +145,8 @@ static bool nearly_same(const struct vt_stack *a, const struct vt_stack *b)
 static struct pending *pending_of_thread(void)
 {
     struct pending *p = vt_tls.pending ? &pending[vt_tls.pending - 1] : NULL;
-    return p && p->used && p->thread == vt_thread_index() ? p : NULL; /* it may have been settled, and its place taken */
+    return p && p->used && p->thread == vt_thread_index() ? p
+                                                          : NULL; /* it may have been settled, and its place taken */
 }
 
 /* Settles a pending failure as `kind`; merged with earlier ones of the same key. Returns the record's index. */
@@ -196,7 +197,12 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
         return;
     at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
     vt_moment_name_oom(at(index)->moment, vt_header()->oom_count + 1); /* as it will be called if we are killed now */
-    pending[i] = (struct pending){.failure = index, .used = true, .bytes = f->bytes, .frees = vt_tls.frees, .thread = vt_thread_index(), .since_ns = r.first_ns};
+    pending[i] = (struct pending){.failure = index,
+                                  .used = true,
+                                  .bytes = f->bytes,
+                                  .frees = vt_tls.frees,
+                                  .thread = vt_thread_index(),
+                                  .since_ns = r.first_ns};
     pending_count++;
     pending[i].stack.count = t->stack.count;
     memcpy(pending[i].stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
@@ -278,7 +284,8 @@ static void classify(struct vt_failure *r, const struct vt_failing *f, const str
     struct vt_node *n = NULL;
     if (slot)
         r->kind = VT_FAILURE_FAILED_FREE; /* a live allocation, and the driver would not take it */
-    else if ((n = vt_live_find(f->space, f->pointer))) /* only cuMemUnmap takes mappings: refused, as for a part of one */
+    else if ((n = vt_live_find(f->space,
+                               f->pointer))) /* only cuMemUnmap takes mappings: refused, as for a part of one */
         r->kind = f->space == VT_SPACE_MAPPED ? VT_FAILURE_FAILED_FREE : VT_FAILURE_WRONG_API;
     else if (g) {
         r->kind = g->retired ? VT_FAILURE_FAILED_FREE : VT_FAILURE_DOUBLE_FREE;

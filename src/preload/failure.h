@@ -19,8 +19,8 @@
 
 struct vt_failing {
     int code;
-    uint16_t api;      /* enum vt_entry_id */
-    uint8_t kind;      /* enum vt_kind asked for */
+    uint16_t api; /* enum vt_entry_id */
+    uint8_t kind; /* enum vt_kind asked for */
     uint8_t level;
     int16_t device;
     uint64_t bytes;

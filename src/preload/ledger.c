@@ -23,8 +23,9 @@ struct site_entry {
     uint32_t index;
 };
 static struct site_entry *sites;
-static uint32_t overflow_of[VT_LEVEL_COUNT][VT_KIND_COUNT][DEVICES + 1]; /* index + 1: where allocations go when no site can be added */
-#define OVERFLOW_RESERVE 512 /* sites kept back for them */
+static uint32_t overflow_of[VT_LEVEL_COUNT][VT_KIND_COUNT]
+                           [DEVICES + 1]; /* index + 1: where allocations go when no site can be added */
+#define OVERFLOW_RESERVE 512              /* sites kept back for them */
 
 static void *record(enum vt_section section, uint64_t i)
 {
@@ -227,7 +228,8 @@ static void settle_peak(struct vt_site *s, const struct vt_scope *scope)
     s->peak_epoch = scope->epoch;
 }
 
-static void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested, int count, uint64_t now)
+static void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested,
+                   int count, uint64_t now)
 {
     keep_history(s, now);
     settle_peak(s, c);

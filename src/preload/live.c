@@ -17,7 +17,7 @@
 
 static struct vt_node *nodes;
 static uint64_t capacity, used; /* capacity is a power of two */
-static uint32_t free_slots; /* index + 1 of the newest free slot; a free slot's address field holds the next */
+static uint32_t free_slots;     /* index + 1 of the newest free slot; a free slot's address field holds the next */
 static struct vt_grave *graves;
 
 struct vt_slot *vt_live_slot(const struct vt_node *node)
@@ -128,7 +128,8 @@ struct vt_node *vt_live_containing(uint64_t address)
 {
     for (uint64_t i = 0; i < capacity; i++) {
         struct vt_node *n = &nodes[i];
-        if (n->slot && n->space == VT_SPACE_POINTER && address > n->address && address - n->address < vt_live_slot(n)->bytes)
+        if (n->slot && n->space == VT_SPACE_POINTER && address > n->address &&
+            address - n->address < vt_live_slot(n)->bytes)
             return n;
     }
     return NULL;

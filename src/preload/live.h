@@ -16,11 +16,11 @@ enum vt_space {
     VT_SPACE_REGISTERED, /* host pointers that the application owns */
     VT_SPACE_ARRAY,
     VT_SPACE_MIPMAP,
-    VT_SPACE_OBJECT,     /* physical VMM memory, by serial number */
-    VT_SPACE_RESERVED,   /* reserved address space */
-    VT_SPACE_MAPPED,     /* mappings in it */
-    VT_SPACE_EXTERNAL,   /* external memory objects */
-    VT_SPACE_TENSOR      /* what framework allocators hand out */
+    VT_SPACE_OBJECT,   /* physical VMM memory, by serial number */
+    VT_SPACE_RESERVED, /* reserved address space */
+    VT_SPACE_MAPPED,   /* mappings in it */
+    VT_SPACE_EXTERNAL, /* external memory objects */
+    VT_SPACE_TENSOR    /* what framework allocators hand out */
 };
 
 /*

@@ -54,10 +54,12 @@ static void read_build_id(const struct vt_object *o, struct vt_module *m)
             continue;
         while (end - at >= sizeof(ElfW(Nhdr))) {
             const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
-            uintptr_t name = at + sizeof *n, desc = name + ((n->n_namesz + 3ul) & ~3ul), next = desc + ((n->n_descsz + 3ul) & ~3ul);
+            uintptr_t name = at + sizeof *n, desc = name + ((n->n_namesz + 3ul) & ~3ul),
+                      next = desc + ((n->n_descsz + 3ul) & ~3ul);
             if (next > end || next <= at)
                 break;
-            if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4) && n->n_descsz <= sizeof m->build_id) {
+            if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4) &&
+                n->n_descsz <= sizeof m->build_id) {
                 m->build_id_bytes = (uint8_t)n->n_descsz;
                 memcpy(m->build_id, (void *)desc, n->n_descsz);
                 return;

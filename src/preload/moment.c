@@ -11,12 +11,13 @@
 
 /* Room of a withdrawn moment, to be used again. */
 static struct {
-    uint32_t moment; /* index + 1; 0: none */
+    uint32_t moment;               /* index + 1; 0: none */
     uint64_t totals, sites, slots; /* how much fits */
 } spare;
 
 /* `count` records in a row of a section: the spare room if they fit into it, else new ones. */
-static uint64_t room(enum vt_section section, uint64_t count, uint64_t spare_first, uint64_t spare_count, uint64_t *published)
+static uint64_t room(enum vt_section section, uint64_t count, uint64_t spare_first, uint64_t spare_count,
+                     uint64_t *published)
 {
     *published = 0;
     if (count <= spare_count)
@@ -88,7 +89,8 @@ uint32_t vt_moment_take(enum vt_moment_kind kind, uint32_t failure)
     if (!m)
         return VT_NONE;
     struct vt_moment old = *m;
-    uint64_t totals = vt_header()->section[VT_TOTALS].count, sites = live_sites(), slots = vt_live_count(), new_totals, new_sites, new_slots = 0;
+    uint64_t totals = vt_header()->section[VT_TOTALS].count, sites = live_sites(), slots = vt_live_count(), new_totals,
+             new_sites, new_slots = 0;
     if (slots > SLOTS_COPIED_MAX)
         slots = 0;
     uint64_t first_total = room(VT_MOMENT_TOTALS, totals, old.first_total, spare.totals, &new_totals);
@@ -105,7 +107,15 @@ uint32_t vt_moment_take(enum vt_moment_kind kind, uint32_t failure)
     vt_writer_publish_many(w, VT_MOMENT_TOTALS, new_totals);
     vt_writer_publish_many(w, VT_MOMENT_SITES, new_sites);
     vt_writer_publish_many(w, VT_MOMENT_SLOTS, new_slots);
-    *m = (struct vt_moment){.time_ns = vt_now(), .kind = kind, .failure = failure, .first_total = first_total, .totals = totals, .first_site = first_site, .sites = sites, .first_slot = first_slot, .slots = slots};
+    *m = (struct vt_moment){.time_ns = vt_now(),
+                            .kind = kind,
+                            .failure = failure,
+                            .first_total = first_total,
+                            .totals = totals,
+                            .first_site = first_site,
+                            .sites = sites,
+                            .first_slot = first_slot,
+                            .slots = slots};
     spare.moment = 0;
     spare.totals = spare.sites = spare.slots = 0;
     if (fresh)

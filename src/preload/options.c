@@ -139,7 +139,8 @@ const struct vt_options *vt_options(void)
 {
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE))
         return &options;
-    struct vt_options o = {.native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20};
+    struct vt_options o = {
+        .native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20};
     read_environment(&o, false);
     options = o;
     __atomic_store_n(&state, 1, __ATOMIC_RELEASE);

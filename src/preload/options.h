@@ -13,14 +13,14 @@
 enum vt_report_mode { VT_REPORT_MODE_ALL, VT_REPORT_MODE_OOM, VT_REPORT_MODE_OFF };
 
 struct vt_options {
-    bool off;                 /* VRAMTRACK_OFF: substitute nothing, record nothing */
-    const char *directory;    /* VRAMTRACK_DIR; NULL: working directory */
-    bool native, python;      /* VRAMTRACK_STACKS: which stacks are taken */
-    unsigned depth;           /* VRAMTRACK_DEPTH: frames per stack */
-    uint64_t limit_bytes;     /* VRAMTRACK_LIMIT_MB, in bytes */
-    uint64_t events;          /* VRAMTRACK_EVENTS: ring size */
+    bool off;                   /* VRAMTRACK_OFF: substitute nothing, record nothing */
+    const char *directory;      /* VRAMTRACK_DIR; NULL: working directory */
+    bool native, python;        /* VRAMTRACK_STACKS: which stacks are taken */
+    unsigned depth;             /* VRAMTRACK_DEPTH: frames per stack */
+    uint64_t limit_bytes;       /* VRAMTRACK_LIMIT_MB, in bytes */
+    uint64_t events;            /* VRAMTRACK_EVENTS: ring size */
     enum vt_report_mode report; /* VRAMTRACK_REPORT */
-    bool under_run;           /* VRAMTRACK_RUN: `vramtrack run` reports at the end */
+    bool under_run;             /* VRAMTRACK_RUN: `vramtrack run` reports at the end */
 };
 
 #define VT_DEPTH_MAX 256u

@@ -83,8 +83,10 @@ void vt_process_read(struct vt_process *p)
     if (gethostname(p->host, sizeof p->host - 1) || !p->host[0])
         snprintf(p->host, sizeof p->host, "localhost");
     p->rank = environment_number((const char *const[]){"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", NULL});
-    p->local_rank = environment_number((const char *const[]){"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", NULL});
-    p->world_size = environment_number((const char *const[]){"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", NULL});
+    p->local_rank = environment_number(
+        (const char *const[]){"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", NULL});
+    p->world_size = environment_number(
+        (const char *const[]){"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", NULL});
 }
 
 /* Field 22 of /proc/self/stat, counted behind the last ')': the program's name may contain anything. */
@@ -103,7 +105,10 @@ static uint64_t start_ticks(void)
  * variables are nobody's business. */
 static uint32_t allocator_settings(void)
 {
-    static const char *const wanted[] = {"PYTORCH_", "XLA_", "TF_", "CUDA_", "CUBLAS_", "NCCL_", "CUPY_", "RMM_", "JAX_", "NUMBA_CUDA_", "VRAMTRACK_RUN=", "VRAMTRACK_USER_PATHS=", NULL};
+    static const char *const wanted[] = {
+        "PYTORCH_", "XLA_", "TF_",  "CUDA_",       "CUBLAS_",        "NCCL_",
+        "CUPY_",    "RMM_", "JAX_", "NUMBA_CUDA_", "VRAMTRACK_RUN=", "VRAMTRACK_USER_PATHS=",
+        NULL};
     static char text[16384];
     size_t n = 0;
     for (char **e = environ; e && *e; e++)
@@ -145,7 +150,8 @@ static bool line_has(const char *line, uintptr_t address, char *path, size_t siz
 {
     unsigned long start, end;
     int at = 0;
-    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &at) < 2 || address < start || address >= end || !at || line[at] != '/')
+    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &at) < 2 || address < start || address >= end || !at ||
+        line[at] != '/')
         return false;
     snprintf(path, size, "%s", line + at);
     return true;
@@ -161,7 +167,7 @@ bool vt_process_mapped_file(uintptr_t address, char *path, size_t size)
         long got = syscall(SYS_read, fd, buffer + kept, sizeof buffer - 1 - kept);
         if (got <= 0)
             break;
-        buffer[kept += (size_t)got] = 0;
+        buffer[kept + (size_t)got] = 0;
         char *line = buffer, *newline;
         for (; !found && (newline = strchr(line, '\n')); line = newline + 1) {
             *newline = 0;

@@ -158,14 +158,14 @@ __attribute__((constructor)) static void at_load(void)
     on_exit(at_last, NULL); /* before libc registers the libraries' destructors: runs behind them */
 }
 
-#define EXIT_WRAPPER(name)                                                                                             \
-    VT_EXPORT __attribute__((noreturn)) void name(int code)                                                            \
-    {                                                                                                                  \
-        record_end(code);                                                                                              \
-        if (real_##name)                                                                                               \
-            real_##name(code);                                                                                         \
-        for (;;)                                                                                                       \
-            syscall(SYS_exit_group, code);                                                                             \
+#define EXIT_WRAPPER(name)                                  \
+    VT_EXPORT __attribute__((noreturn)) void name(int code) \
+    {                                                       \
+        record_end(code);                                   \
+        if (real_##name)                                    \
+            real_##name(code);                              \
+        for (;;)                                            \
+            syscall(SYS_exit_group, code);                  \
     }
 
 EXIT_WRAPPER(_exit)

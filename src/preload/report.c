@@ -23,7 +23,7 @@
 #define TEXT_BYTES_MAX (64u << 20) /* no text gets that long */
 #define INTERVAL_NS 10000000000ull
 
-static bool wrote_text; /* the .txt is ours: it may be written again */
+static bool wrote_text;   /* the .txt is ours: it may be written again */
 static uint64_t last_oom; /* time of the newest OOM report; 0: none */
 static unsigned oom_reports;
 
@@ -112,7 +112,8 @@ void vt_report_oom(uint32_t failure)
     if (vt_options()->report == VT_REPORT_MODE_OFF || __atomic_load_n(&oom_reports, __ATOMIC_RELAXED) >= REPORTS_MAX)
         return;
     uint64_t before = __atomic_load_n(&last_oom, __ATOMIC_RELAXED);
-    if ((before && now - before < INTERVAL_NS) || !__atomic_compare_exchange_n(&last_oom, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if ((before && now - before < INTERVAL_NS) ||
+        !__atomic_compare_exchange_n(&last_oom, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
     __atomic_fetch_add(&oom_reports, 1, __ATOMIC_RELAXED);
     int saved = errno;

@@ -101,8 +101,8 @@ bool vt_object_at(const void *address, struct vt_object *o)
     if (f) {
         if (f((void *)address, &found))
             return false;
-        *o = (struct vt_object){(uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end, found.dlfo_link_map->l_addr,
-                                found.dlfo_link_map->l_name, found.dlfo_link_map};
+        *o = (struct vt_object){(uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end,
+                                found.dlfo_link_map->l_addr, found.dlfo_link_map->l_name, found.dlfo_link_map};
         return true;
     }
     Dl_info info;
@@ -130,7 +130,8 @@ static void add_route(void *address, unsigned e)
     uint64_t word = (uint64_t)(uintptr_t)address << 16 | (e + 1);
     for (unsigned i = (unsigned)((uintptr_t)address * 0x9e3779b97f4a7c15ull >> 54), n = 0; n < ROUTES; i++, n++) {
         uint64_t old = 0;
-        if (__atomic_compare_exchange_n(&routes[i % ROUTES], &old, word, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || old == word)
+        if (__atomic_compare_exchange_n(&routes[i % ROUTES], &old, word, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            old == word)
             return;
     }
 }
@@ -262,7 +263,8 @@ static void cache_runtime(uint64_t key, void *function)
 {
     for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
         uint64_t empty = 0;
-        if (__atomic_compare_exchange_n(&runtimes[i % RUNTIMES].key, &empty, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        if (__atomic_compare_exchange_n(&runtimes[i % RUNTIMES].key, &empty, 1, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
             runtimes[i % RUNTIMES].function = function;
             __atomic_store_n(&runtimes[i % RUNTIMES].key, key, __ATOMIC_RELEASE);
             return;

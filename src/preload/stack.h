@@ -23,9 +23,9 @@ struct vt_object { /* a loaded object, as the loader describes it now */
 #define VT_OWN_FRAMES 8 /* of this library, at the inner end, at most */
 
 struct vt_stack {
-    unsigned count;        /* frames, innermost first, our own left out */
-    uint32_t objects;      /* entries of object[]; 0 until vt_stack_locate */
-    uint64_t hash;         /* of the addresses; 64 bits, so that equal hashes are taken for equal stacks: with 100,000
+    unsigned count;   /* frames, innermost first, our own left out */
+    uint32_t objects; /* entries of object[]; 0 until vt_stack_locate */
+    uint64_t hash;    /* of the addresses; 64 bits, so that equal hashes are taken for equal stacks: with 100,000
                               stacks the chance of one mix-up is 3e-10 */
     void *ip[VT_DEPTH_MAX + VT_OWN_FRAMES];
 };

@@ -19,21 +19,21 @@
 /* Per thread; plain words without destructors, because hooks run during thread teardown as well. Kept small: it lives
  * in the static TLS block. */
 struct vt_tls {
-    uint8_t busy;             /* inside our own code */
+    uint8_t busy; /* inside our own code */
     uint8_t unused;
-    uint16_t entry;           /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
-    uint16_t runtime;         /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
-    uint16_t driver_events;   /* recorded inside that runtime call */
-    uint32_t thread;          /* index in VT_THREADS + 1 */
+    uint16_t entry;         /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
+    uint16_t runtime;       /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
+    uint16_t driver_events; /* recorded inside that runtime call */
+    uint32_t thread;        /* index in VT_THREADS + 1 */
     uint32_t thread_generation;
-    void *context;            /* the current context as last seen, and what is known of it */
+    void *context; /* the current context as last seen, and what is known of it */
     int32_t context_device;
     uint16_t context_index;
     uint16_t unused2;
     uint32_t context_generation;
-    uint32_t pending;         /* index + 1 of this thread's unresolved out-of-memory */
-    uint32_t frees;           /* that gave something back; wraps */
-    uint64_t stream;          /* the stream last used, and what is known of it */
+    uint32_t pending; /* index + 1 of this thread's unresolved out-of-memory */
+    uint32_t frees;   /* that gave something back; wraps */
+    uint64_t stream;  /* the stream last used, and what is known of it */
     uint16_t stream_number;
     int16_t stream_device;
     uint32_t stream_generation;

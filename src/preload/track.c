@@ -188,7 +188,12 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
         return;
     int saved = errno;
     struct vt_taken_stack t;
-    struct vt_failing f = {.code = code, .api = call->label, .kind = (uint8_t)a->kind, .level = a->level, .device = a->device, .bytes = a->bytes};
+    struct vt_failing f = {.code = code,
+                           .api = call->label,
+                           .kind = (uint8_t)a->kind,
+                           .level = a->level,
+                           .device = a->device,
+                           .bytes = a->bytes};
     vt_take(&t);
     vt_locate(&t);
     if (code == CUDA_ERROR_OUT_OF_MEMORY)
@@ -222,7 +227,11 @@ static bool take_off(struct vt_freeing *f, unsigned kinds)
     vt_live_remove(n);
     vt_book_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now, VT_LEFT_BY_FREE);
     pool_change(&f->slot, f->owner, -(int64_t)f->slot.bytes);
-    struct vt_grave grave = {.address = f->key, .space = (uint8_t)f->space, .site = f->slot.site, .free_stack = f->free_stack, .free_python = f->free_python};
+    struct vt_grave grave = {.address = f->key,
+                             .space = (uint8_t)f->space,
+                             .site = f->slot.site,
+                             .free_stack = f->free_stack,
+                             .free_python = f->free_python};
     vt_grave_dig(&grave);
     event(VT_EVENT_FREE, &f->slot, f->free_stack, now);
     return true;
@@ -242,7 +251,8 @@ static void finalizing(void)
     vt_state_unlock();
 }
 
-void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds, bool stack)
+void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds,
+                   bool stack)
 {
     memset(f, 0, sizeof *f);
     f->space = space;

@@ -15,16 +15,15 @@
 struct vt_alloc {
     enum vt_kind kind;
     enum vt_space space;
-    uint8_t level;      /* enum vt_level */
-    int16_t device;     /* -1: host */
-    uint16_t owner;     /* as struct vt_node's */
-    uint16_t stream;    /* index + 1 */
-    uint64_t key;       /* under which it is found */
-    uint64_t address;   /* what the recording shows; mostly the key */
+    uint8_t level;    /* enum vt_level */
+    int16_t device;   /* -1: host */
+    uint16_t owner;   /* as struct vt_node's */
+    uint16_t stream;  /* index + 1 */
+    uint64_t key;     /* under which it is found */
+    uint64_t address; /* what the recording shows; mostly the key */
     uint64_t bytes, requested;
-    uint8_t flags;      /* VT_SLOT_* */
+    uint8_t flags; /* VT_SLOT_* */
 };
-
 
 /* The stack of a call in both languages. */
 struct vt_taken_stack {
@@ -62,8 +61,8 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
 #define VT_KINDS(kind) (1u << (kind))
 
 struct vt_freeing {
-    bool removed;       /* a live allocation was taken off the books; node data below */
-    bool recorded;      /* vt_free_end has something to do */
+    bool removed;  /* a live allocation was taken off the books; node data below */
+    bool recorded; /* vt_free_end has something to do */
     uint16_t owner;
     uint32_t free_stack, free_python;
     enum vt_space space;
@@ -74,7 +73,8 @@ struct vt_freeing {
 
 /* About to free `key`: takes it off the books first, because another thread may be given the same address before the
  * real call returns. Only kinds in the mask are taken. `stack`: take the stack of the free (for double frees). */
-void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds, bool stack);
+void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds,
+                   bool stack);
 
 /* The real free returned `code`: 0 closes the matter, anything else restores the books and records the failure. */
 void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code);

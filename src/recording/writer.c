@@ -182,8 +182,10 @@ static bool has_extent(const struct vt_section_entry *s, uint64_t i)
 /* The ring must not spill into memory while there is a file: what comes newest would be lost with the process. */
 static bool may_grow(const struct vt_writer *w, const struct vt_section_entry *s, uint64_t i)
 {
-    uint64_t bytes = vt_round_up((i + s->first) * s->record_bytes, vt_page_bytes()); /* extent e starts at first * (2^e - 1) */
-    return w->state == VT_WRITER_MEMORY || (w->state == VT_WRITER_FILE && w->file_bytes + bytes <= vt_writer_header(w)->limit_bytes);
+    uint64_t bytes = vt_round_up((i + s->first) * s->record_bytes,
+                                 vt_page_bytes()); /* extent e starts at first * (2^e - 1) */
+    return w->state == VT_WRITER_MEMORY ||
+           (w->state == VT_WRITER_FILE && w->file_bytes + bytes <= vt_writer_header(w)->limit_bytes);
 }
 
 struct vt_event *vt_writer_next_event(struct vt_writer *w)

@@ -19,9 +19,9 @@
 /* How the recording left the disk, or never reached it. */
 enum vt_writer_state {
     VT_WRITER_CLOSED,
-    VT_WRITER_FILE,   /* everything so far is in the file */
+    VT_WRITER_FILE,    /* everything so far is in the file */
     VT_WRITER_PARTIAL, /* the file exists, but some extents are in memory only */
-    VT_WRITER_MEMORY  /* there is no file */
+    VT_WRITER_MEMORY   /* there is no file */
 };
 
 struct vt_writer {
@@ -33,12 +33,12 @@ struct vt_writer {
     uint64_t device, inode;  /* identity of the file: a path can come to name another one */
     int error;               /* errno of the call that took the disk away; 0: none */
     enum vt_writer_state state;
-    char path[VT_PATH_MAX];  /* absolute; empty: no file */
+    char path[VT_PATH_MAX]; /* absolute; empty: no file */
 };
 
 struct vt_writer_options {
-    const char *directory;  /* where the file goes; NULL: working directory */
-    const char *program;    /* for the name; unsafe characters are replaced */
+    const char *directory; /* where the file goes; NULL: working directory */
+    const char *program;   /* for the name; unsafe characters are replaced */
     const char *host;
     int32_t pid, rank;      /* rank -1: not part of the name */
     uint64_t start_unix_ns; /* its milliseconds are part of the name */

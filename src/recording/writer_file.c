@@ -76,13 +76,14 @@ static bool map_file(struct vt_writer *w, int fd, uint64_t offset, uint64_t byte
 {
     if (!allocate_blocks(fd, offset, bytes))
         return false;
-    return mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) != MAP_FAILED;
+    return mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) !=
+           MAP_FAILED;
 }
 
 static bool map_memory(struct vt_writer *w, uint64_t offset, uint64_t bytes)
 {
-    return offset + bytes <= w->reserved_bytes &&
-           mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    return offset + bytes <= w->reserved_bytes && mmap(w->base + offset, bytes, PROT_READ | PROT_WRITE,
+                                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
 /* The recording's file, or -1 when the path no longer leads to it. */
@@ -152,8 +153,8 @@ static void clean_name(char *to, size_t size, const char *from)
     size_t n = 0;
     for (; *from && n + 1 < size; from++) {
         unsigned char c = (unsigned char)*from;
-        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '+' ||
-                     (c == '.' && n > 0);
+        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' ||
+                     c == '_' || c == '+' || (c == '.' && n > 0);
         to[n++] = plain ? (char)c : '_';
     }
     to[n] = 0;
@@ -175,8 +176,9 @@ static bool make_path(struct vt_writer *w, const struct vt_writer_options *o, ui
     clean_name(host, sizeof host, o->host);
     if (o->rank >= 0)
         snprintf(rank, sizeof rank, ".rank%d", o->rank);
-    int n = snprintf(w->path, sizeof w->path, "%s/vramtrack.%s.%s%s.%d.%llu.vtr", strcmp(directory, "/") ? directory : "", program, host,
-                     rank, o->pid, (unsigned long long)start_ms);
+    int n = snprintf(w->path, sizeof w->path, "%s/vramtrack.%s.%s%s.%d.%llu.vtr",
+                     strcmp(directory, "/") ? directory : "", program, host, rank, o->pid,
+                     (unsigned long long)start_ms);
     return n > 0 && (size_t)n < sizeof w->path;
 }
 

@@ -342,7 +342,7 @@ static void check_image(struct vt_writer *w, uint64_t count)
     }
     uint64_t bytes = vt_writer_image(w, &image);
     assert_true(bytes > count * sizeof(struct vt_frame));
-    assert_true(bytes < count * sizeof(struct vt_frame) + MIB); /* records that are not there yet are not copied */
+    assert_true(bytes < count * sizeof(struct vt_frame) + MIB);    /* records that are not there yet are not copied */
     ((struct vt_frame *)vt_writer_at(w, VT_FRAMES, 0))->where = 1; /* private: changes are not seen */
     struct vt_reading *r = vt_reading_from_memory(image, bytes);
     assert_non_null(r);

@@ -36,7 +36,8 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return 0; /* owns nothing until memory is mapped into it */
-    return at_least_one(d->Width) * at_least_one(d->Height) * at_least_one(d->Depth) * element_bytes(d->Format, d->NumChannels);
+    return at_least_one(d->Width) * at_least_one(d->Height) * at_least_one(d->Depth) *
+           element_bytes(d->Format, d->NumChannels);
 }
 
 static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
@@ -59,7 +60,12 @@ static void array(const struct vt_call *call, enum vt_space space, CUresult r, c
     if (!call->record)
         return;
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_ARRAY, .space = space, .device = w.device, .owner = w.context, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {.kind = VT_KIND_ARRAY,
+                         .space = space,
+                         .device = w.device,
+                         .owner = w.context,
+                         .bytes = bytes,
+                         .requested = bytes};
     a.key = a.address = (uint64_t)(uintptr_t)handle;
     if (r)
         vt_record_failed_alloc(call, &a, (int)r);
@@ -72,7 +78,8 @@ VT_EXPORT CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR
     VT_BEGIN(cuArrayCreate_v2);
     CUresult r = real(handle, d);
     if (d) {
-        CUDA_ARRAY3D_DESCRIPTOR full = {.Width = d->Width, .Height = d->Height, .Format = d->Format, .NumChannels = d->NumChannels};
+        CUDA_ARRAY3D_DESCRIPTOR full = {
+            .Width = d->Width, .Height = d->Height, .Format = d->Format, .NumChannels = d->NumChannels};
         array(&call, VT_SPACE_ARRAY, r, r ? NULL : *handle, array_bytes(&full));
     }
     return VT_END(r);
@@ -97,7 +104,8 @@ VT_EXPORT CUresult cuArrayDestroy(CUarray handle)
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
+VT_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d,
+                                          unsigned int levels)
 {
     VT_BEGIN(cuMipmappedArrayCreate);
     CUresult r = real(handle, d, levels);
@@ -110,7 +118,8 @@ VT_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle)
 {
     VT_BEGIN(cuMipmappedArrayDestroy);
     struct vt_freeing f;
-    vt_free_begin(&call, &f, VT_SPACE_MIPMAP, (uint64_t)(uintptr_t)handle, VT_KINDS(VT_KIND_ARRAY) | VT_KINDS(VT_KIND_IMPORTED), true);
+    vt_free_begin(&call, &f, VT_SPACE_MIPMAP, (uint64_t)(uintptr_t)handle,
+                  VT_KINDS(VT_KIND_ARRAY) | VT_KINDS(VT_KIND_IMPORTED), true);
     CUresult r = real(handle);
     vt_free_end(&call, &f, (int)r);
     return VT_END(r);

@@ -62,7 +62,8 @@ VT_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevi
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device)
+VT_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
+                                  CUdevice device)
 {
     VT_BEGIN(cuCtxCreate_v3);
     CUresult r = real(context, params, count, flags, device);
@@ -114,14 +115,14 @@ static bool is_active(CUdevice device)
     return !state || state(device, &flags, &active) || active;
 }
 
-#define PRIMARY_WRAPPER(name, ends)                                                                                    \
-    VT_EXPORT CUresult name(CUdevice device)                                                                           \
-    {                                                                                                                  \
-        VT_BEGIN(name);                                                                                                \
-        uint16_t index = context_going(&call, NULL, device);                                                           \
-        CUresult r = real(device);                                                                                     \
-        context_gone(index, !r && (ends));                                                                             \
-        return VT_END(r);                                                                                              \
+#define PRIMARY_WRAPPER(name, ends)                          \
+    VT_EXPORT CUresult name(CUdevice device)                 \
+    {                                                        \
+        VT_BEGIN(name);                                      \
+        uint16_t index = context_going(&call, NULL, device); \
+        CUresult r = real(device);                           \
+        context_gone(index, !r && (ends));                   \
+        return VT_END(r);                                    \
     }
 
 PRIMARY_WRAPPER(cuDevicePrimaryCtxRelease, !is_active(device))

@@ -37,7 +37,8 @@ static int tracked; /* graphs with memory: while there are none, destroying grap
 
 static bool is_capturing(CUstream stream, bool per_thread)
 {
-    __typeof__(&cuStreamIsCapturing) f = per_thread ? VT_HELPER(cuStreamIsCapturing_ptsz) : VT_HELPER(cuStreamIsCapturing);
+    __typeof__(&cuStreamIsCapturing) f = per_thread ? VT_HELPER(cuStreamIsCapturing_ptsz)
+                                                    : VT_HELPER(cuStreamIsCapturing);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return f && !f(stream, &status) && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
@@ -46,10 +47,12 @@ static CUgraph capture_graph(CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status;
     CUgraph graph = NULL;
-    __typeof__(&cuStreamGetCaptureInfo_v3) v3 = per_thread ? VT_HELPER(cuStreamGetCaptureInfo_v3_ptsz) : VT_HELPER(cuStreamGetCaptureInfo_v3);
+    __typeof__(&cuStreamGetCaptureInfo_v3) v3 = per_thread ? VT_HELPER(cuStreamGetCaptureInfo_v3_ptsz)
+                                                           : VT_HELPER(cuStreamGetCaptureInfo_v3);
     if (v3)
         return v3(stream, &status, NULL, &graph, NULL, NULL, NULL) ? NULL : graph;
-    __typeof__(&cuStreamGetCaptureInfo_v2) v2 = per_thread ? VT_HELPER(cuStreamGetCaptureInfo_v2_ptsz) : VT_HELPER(cuStreamGetCaptureInfo_v2);
+    __typeof__(&cuStreamGetCaptureInfo_v2) v2 = per_thread ? VT_HELPER(cuStreamGetCaptureInfo_v2_ptsz)
+                                                           : VT_HELPER(cuStreamGetCaptureInfo_v2);
     return !v2 || v2(stream, &status, NULL, &graph, NULL, NULL) ? NULL : graph;
 }
 
@@ -200,11 +203,18 @@ static void executable_destroyed(uint64_t exec)
     vt_state_unlock();
 }
 
-static void node_added(const struct vt_call *call, CUresult r, CUgraph graph, const CUmemPoolProps *props, CUdeviceptr address, size_t bytes)
+static void node_added(const struct vt_call *call, CUresult r, CUgraph graph, const CUmemPoolProps *props,
+                       CUdeviceptr address, size_t bytes)
 {
     if (!call->record)
         return;
-    struct vt_alloc a = {.kind = VT_KIND_GRAPH, .space = VT_SPACE_POINTER, .device = (int16_t)props->location.id, .key = address, .address = address, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {.kind = VT_KIND_GRAPH,
+                         .space = VT_SPACE_POINTER,
+                         .device = (int16_t)props->location.id,
+                         .key = address,
+                         .address = address,
+                         .bytes = bytes,
+                         .requested = bytes};
     if (r) {
         vt_record_failed_alloc(call, &a, (int)r);
         return;
@@ -214,7 +224,8 @@ static void node_added(const struct vt_call *call, CUresult r, CUgraph graph, co
     vt_graph_owns(graph, address);
 }
 
-VT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+VT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                          CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     VT_BEGIN(cuGraphAddMemAllocNode);
     CUresult r = real(node, graph, after, count, params);
@@ -223,7 +234,8 @@ VT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, cons
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeParams *params)
+VT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                  CUgraphNodeParams *params)
 {
     VT_BEGIN(cuGraphAddNode);
     CUresult r = real(node, graph, after, count, params);
@@ -232,7 +244,8 @@ VT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgrap
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+VT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                     const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
     VT_BEGIN(cuGraphAddNode_v2);
     CUresult r = real(node, graph, after, edges, count, params);
@@ -251,7 +264,8 @@ VT_EXPORT CUresult cuGraphDestroy(CUgraph graph)
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t log_bytes)
+VT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                                      size_t log_bytes)
 {
     VT_BEGIN(cuGraphInstantiate);
     CUresult r = real(exec, graph, error_node, log, log_bytes);
@@ -259,7 +273,8 @@ VT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphN
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t log_bytes)
+VT_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                                         size_t log_bytes)
 {
     VT_BEGIN(cuGraphInstantiate_v2);
     CUresult r = real(exec, graph, error_node, log, log_bytes);
@@ -283,7 +298,8 @@ VT_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+VT_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                                     CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     VT_BEGIN(cuGraphInstantiateWithParams_ptsz);
     CUresult r = real(exec, graph, params);
@@ -313,13 +329,13 @@ static void capture_ended(CUresult r)
             __atomic_store_n(&open_captures, 0, __ATOMIC_RELEASE);
 }
 
-#define CAPTURE_WRAPPER(name, parameters, arguments, after)                                                            \
-    VT_EXPORT CUresult name parameters                                                                                 \
-    {                                                                                                                  \
-        VT_BEGIN(name);                                                                                                \
-        CUresult r = real arguments;                                                                                   \
-        after(r);                                                                                                      \
-        return VT_END(r);                                                                                              \
+#define CAPTURE_WRAPPER(name, parameters, arguments, after) \
+    VT_EXPORT CUresult name parameters                      \
+    {                                                       \
+        VT_BEGIN(name);                                     \
+        CUresult r = real arguments;                        \
+        after(r);                                           \
+        return VT_END(r);                                   \
     }
 
 CAPTURE_WRAPPER(cuStreamBeginCapture, (CUstream s), (s), capture_begun)
@@ -327,10 +343,12 @@ CAPTURE_WRAPPER(cuStreamBeginCapture_ptsz, (CUstream s), (s), capture_begun)
 CAPTURE_WRAPPER(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun)
 CAPTURE_WRAPPER(cuStreamBeginCapture_v2_ptsz, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun)
 CAPTURE_WRAPPER(cuStreamBeginCaptureToGraph,
-                (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode),
+                (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
+                 CUstreamCaptureMode mode),
                 (s, g, after, edges, n, mode), capture_begun)
 CAPTURE_WRAPPER(cuStreamBeginCaptureToGraph_ptsz,
-                (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode),
+                (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
+                 CUstreamCaptureMode mode),
                 (s, g, after, edges, n, mode), capture_begun)
 CAPTURE_WRAPPER(cuStreamEndCapture, (CUstream s, CUgraph *graph), (s, graph), capture_ended)
 CAPTURE_WRAPPER(cuStreamEndCapture_ptsz, (CUstream s, CUgraph *graph), (s, graph), capture_ended)

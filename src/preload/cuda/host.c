@@ -7,7 +7,12 @@ static void host(const struct vt_call *call, enum vt_kind kind, CUresult r, cons
     if (!call->record)
         return;
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = kind, .space = kind == VT_KIND_PINNED ? VT_SPACE_POINTER : VT_SPACE_REGISTERED, .device = -1, .owner = w.context, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {.kind = kind,
+                         .space = kind == VT_KIND_PINNED ? VT_SPACE_POINTER : VT_SPACE_REGISTERED,
+                         .device = -1,
+                         .owner = w.context,
+                         .bytes = bytes,
+                         .requested = bytes};
     a.key = a.address = (uint64_t)(uintptr_t)p;
     if (r)
         vt_record_failed_alloc(call, &a, (int)r);

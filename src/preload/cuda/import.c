@@ -52,7 +52,12 @@ VT_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *p, CUipcMemHandle handle, 
     if (r || !call.record)
         return VT_END(r);
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_IMPORTED, .space = VT_SPACE_POINTER, .device = w.device, .owner = w.context, .key = *p, .address = *p};
+    struct vt_alloc a = {.kind = VT_KIND_IMPORTED,
+                         .space = VT_SPACE_POINTER,
+                         .device = w.device,
+                         .owner = w.context,
+                         .key = *p,
+                         .address = *p};
     if (open_once(*p)) {
         a.bytes = a.requested = vt_size_behind(*p);
         vt_record_alloc(&call, &a);
@@ -83,26 +88,39 @@ VT_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_E
     if (r || !call.record)
         return VT_END(r);
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_IMPORTED, .space = VT_SPACE_EXTERNAL, .device = w.device, .owner = w.context, .bytes = desc->size, .requested = desc->size};
+    struct vt_alloc a = {.kind = VT_KIND_IMPORTED,
+                         .space = VT_SPACE_EXTERNAL,
+                         .device = w.device,
+                         .owner = w.context,
+                         .bytes = desc->size,
+                         .requested = desc->size};
     a.key = a.address = (uint64_t)(uintptr_t)*memory;
     vt_record_alloc(&call, &a);
     return VT_END(r);
 }
 
 /* The mapped buffer is a view of the imported object, whose bytes are counted there: 0 here. cuMemFree ends it. */
-VT_EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *p, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc)
+VT_EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *p, CUexternalMemory memory,
+                                                   const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc)
 {
     VT_BEGIN(cuExternalMemoryGetMappedBuffer);
     CUresult r = real(p, memory, desc);
     if (r || !call.record)
         return VT_END(r);
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_IMPORTED, .space = VT_SPACE_POINTER, .device = w.device, .owner = w.context, .key = *p, .address = *p, .requested = desc->size};
+    struct vt_alloc a = {.kind = VT_KIND_IMPORTED,
+                         .space = VT_SPACE_POINTER,
+                         .device = w.device,
+                         .owner = w.context,
+                         .key = *p,
+                         .address = *p,
+                         .requested = desc->size};
     vt_record_alloc(&call, &a);
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *array, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
+VT_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *array, CUexternalMemory memory,
+                                                           const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
 {
     VT_BEGIN(cuExternalMemoryGetMappedMipmappedArray);
     CUresult r = real(array, memory, desc);

@@ -30,7 +30,8 @@ VT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int ver
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+VT_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                       CUdriverProcAddressQueryResult *status)
 {
     VT_BEGIN(cuGetProcAddress_v2);
     CUresult r = real(symbol, function, version, flags, status);

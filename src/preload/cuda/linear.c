@@ -3,12 +3,18 @@
 #include "preload/track.h"
 
 /* A linear allocation of the current context. */
-static inline __attribute__((always_inline)) void linear(const struct vt_call *call, enum vt_kind kind, CUresult r, const CUdeviceptr *p, uint64_t bytes, uint64_t requested)
+static inline __attribute__((always_inline)) void linear(const struct vt_call *call, enum vt_kind kind, CUresult r,
+                                                         const CUdeviceptr *p, uint64_t bytes, uint64_t requested)
 {
     if (!call->record)
         return;
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = kind, .space = VT_SPACE_POINTER, .device = w.device, .owner = w.context, .bytes = bytes, .requested = requested};
+    struct vt_alloc a = {.kind = kind,
+                         .space = VT_SPACE_POINTER,
+                         .device = w.device,
+                         .owner = w.context,
+                         .bytes = bytes,
+                         .requested = requested};
     if (r) {
         vt_record_failed_alloc(call, &a, (int)r);
         return;
@@ -46,8 +52,8 @@ VT_EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
     VT_BEGIN(cuMemFree_v2);
     struct vt_freeing f;
     vt_free_begin(&call, &f, VT_SPACE_POINTER, p,
-                  VT_KINDS(VT_KIND_DEVICE) | VT_KINDS(VT_KIND_MANAGED) | VT_KINDS(VT_KIND_ASYNC) | VT_KINDS(VT_KIND_GRAPH) |
-                      VT_KINDS(VT_KIND_IMPORTED),
+                  VT_KINDS(VT_KIND_DEVICE) | VT_KINDS(VT_KIND_MANAGED) | VT_KINDS(VT_KIND_ASYNC) |
+                      VT_KINDS(VT_KIND_GRAPH) | VT_KINDS(VT_KIND_IMPORTED),
                   true);
     CUresult r = real(p);
     vt_free_end(&call, &f, (int)r);

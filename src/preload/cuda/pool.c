@@ -73,7 +73,9 @@ static uint16_t pool_number(CUmemoryPool pool, int device)
 }
 
 /* After a stream-ordered allocation: as graph memory if the stream is capturing, else in its pool. */
-static inline __attribute__((always_inline)) void allocated(const struct vt_call *call, CUresult r, const CUdeviceptr *p, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
+static inline __attribute__((always_inline)) void allocated(const struct vt_call *call, CUresult r,
+                                                            const CUdeviceptr *p, size_t bytes, CUmemoryPool pool,
+                                                            CUstream stream, bool per_thread)
 {
     if (!call->record)
         return;
@@ -97,14 +99,15 @@ static inline __attribute__((always_inline)) void allocated(const struct vt_call
         vt_graph_owns(graph, *p);
 }
 
-static CUresult free_async(const struct vt_call *call, __typeof__(&cuMemFreeAsync) real, CUdeviceptr p, CUstream stream, bool per_thread)
+static CUresult free_async(const struct vt_call *call, __typeof__(&cuMemFreeAsync) real, CUdeviceptr p, CUstream stream,
+                           bool per_thread)
 {
     void *graph;
     struct vt_freeing f = {0};
     if (!vt_graph_captures(stream, per_thread, &graph)) /* else it becomes a node, and frees nothing now */
         vt_free_begin(call, &f, VT_SPACE_POINTER, p,
-                      VT_KINDS(VT_KIND_ASYNC) | VT_KINDS(VT_KIND_GRAPH) | VT_KINDS(VT_KIND_IMPORTED) | VT_KINDS(VT_KIND_DEVICE) |
-                          VT_KINDS(VT_KIND_MANAGED),
+                      VT_KINDS(VT_KIND_ASYNC) | VT_KINDS(VT_KIND_GRAPH) | VT_KINDS(VT_KIND_IMPORTED) |
+                          VT_KINDS(VT_KIND_DEVICE) | VT_KINDS(VT_KIND_MANAGED),
                       false);
     CUresult r = real(p, stream);
     vt_free_end(call, &f, (int)r);
@@ -242,7 +245,8 @@ VT_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type, unsigned long long flags)
+VT_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,
+                                                      unsigned long long flags)
 {
     VT_BEGIN(cuMemPoolImportFromShareableHandle);
     CUresult r = real(pool, handle, type, flags);
@@ -259,7 +263,8 @@ VT_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *p, CUmemoryPool pool, CUm
     CUresult r = real(p, pool, data);
     if (!r && call.record) {
         struct vt_where w = vt_where_now();
-        struct vt_alloc a = {.kind = VT_KIND_IMPORTED, .space = VT_SPACE_POINTER, .device = w.device, .key = *p, .address = *p};
+        struct vt_alloc a = {
+            .kind = VT_KIND_IMPORTED, .space = VT_SPACE_POINTER, .device = w.device, .key = *p, .address = *p};
         a.bytes = a.requested = vt_size_behind(*p);
         vt_record_alloc(&call, &a);
     }

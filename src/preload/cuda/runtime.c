@@ -20,7 +20,8 @@ static void *runtime_enter(struct runtime_call *c, enum vt_entry_id e, void *cal
     void *real = vt_real_runtime(e, caller);
     c->outermost = !vt_tls.runtime;
     c->events = vt_tls.driver_events;
-    c->call = (struct vt_call){.entry = (uint16_t)e, .label = (uint16_t)e, .record = c->outermost && !vt_options()->off && !vt_state.stopped};
+    c->call = (struct vt_call){
+        .entry = (uint16_t)e, .label = (uint16_t)e, .record = c->outermost && !vt_options()->off && !vt_state.stopped};
     if (c->outermost && real)
         vt_tls.runtime = (uint16_t)(e + 1);
     return real;
@@ -34,20 +35,27 @@ static bool runtime_leave(const struct runtime_call *c, cudaError_t r)
     return c->call.record && r == cudaSuccess && vt_tls.driver_events == c->events;
 }
 
-#define RUNTIME_BEGIN(name)                                                                                            \
-    struct runtime_call rc;                                                                                            \
-    __typeof__(&name) real = (__typeof__(&name))runtime_enter(&rc, VT_E_##name, __builtin_return_address(0));         \
-    if (!real)                                                                                                         \
+#define RUNTIME_BEGIN(name)                                                                                   \
+    struct runtime_call rc;                                                                                   \
+    __typeof__(&name) real = (__typeof__(&name))runtime_enter(&rc, VT_E_##name, __builtin_return_address(0)); \
+    if (!real)                                                                                                \
     return VT_RUNTIME_NOT_LOADED
 
 static int net_used; /* something was recorded here: frees have to look */
 
 /* The safety net's record. `p` NULL: a request for nothing. */
-static void unseen(const struct runtime_call *c, enum vt_kind kind, enum vt_space space, const void *p, uint64_t bytes, uint64_t requested)
+static void unseen(const struct runtime_call *c, enum vt_kind kind, enum vt_space space, const void *p, uint64_t bytes,
+                   uint64_t requested)
 {
     struct vt_where w = vt_where_now();
     bool host = vt_class_of(kind) == VT_CLASS_HOST;
-    struct vt_alloc a = {.kind = kind, .space = space, .device = host ? -1 : w.device, .owner = kind == VT_KIND_ASYNC ? 0 : w.context, .bytes = bytes, .requested = requested, .flags = VT_SLOT_RUNTIME};
+    struct vt_alloc a = {.kind = kind,
+                         .space = space,
+                         .device = host ? -1 : w.device,
+                         .owner = kind == VT_KIND_ASYNC ? 0 : w.context,
+                         .bytes = bytes,
+                         .requested = requested,
+                         .flags = VT_SLOT_RUNTIME};
     a.key = a.address = (uint64_t)(uintptr_t)p;
     if (!p)
         return;
@@ -91,7 +99,8 @@ VT_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *p, struct cudaExtent e
     RUNTIME_BEGIN(cudaMalloc3D);
     cudaError_t r = real(p, extent);
     if (runtime_leave(&rc, r))
-        unseen(&rc, VT_KIND_DEVICE, VT_SPACE_POINTER, p->ptr, p->pitch * extent.height * extent.depth, extent.width * extent.height * extent.depth);
+        unseen(&rc, VT_KIND_DEVICE, VT_SPACE_POINTER, p->ptr, p->pitch * extent.height * extent.depth,
+               extent.width * extent.height * extent.depth);
     return r;
 }
 
@@ -132,7 +141,8 @@ VT_EXPORT cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned int flags
 }
 
 /* The runtime's array sizes are not computed a second time: what the net catches of them has 0 bytes, but is listed. */
-VT_EXPORT cudaError_t cudaMallocArray(cudaArray_t *array, const struct cudaChannelFormatDesc *format, size_t width, size_t height, unsigned int flags)
+VT_EXPORT cudaError_t cudaMallocArray(cudaArray_t *array, const struct cudaChannelFormatDesc *format, size_t width,
+                                      size_t height, unsigned int flags)
 {
     RUNTIME_BEGIN(cudaMallocArray);
     cudaError_t r = real(array, format, width, height, flags);
@@ -141,7 +151,8 @@ VT_EXPORT cudaError_t cudaMallocArray(cudaArray_t *array, const struct cudaChann
     return r;
 }
 
-VT_EXPORT cudaError_t cudaMalloc3DArray(cudaArray_t *array, const struct cudaChannelFormatDesc *format, struct cudaExtent extent, unsigned int flags)
+VT_EXPORT cudaError_t cudaMalloc3DArray(cudaArray_t *array, const struct cudaChannelFormatDesc *format,
+                                        struct cudaExtent extent, unsigned int flags)
 {
     RUNTIME_BEGIN(cudaMalloc3DArray);
     cudaError_t r = real(array, format, extent, flags);
@@ -150,7 +161,8 @@ VT_EXPORT cudaError_t cudaMalloc3DArray(cudaArray_t *array, const struct cudaCha
     return r;
 }
 
-VT_EXPORT cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *array, const struct cudaChannelFormatDesc *format, struct cudaExtent extent, unsigned int levels, unsigned int flags)
+VT_EXPORT cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *array, const struct cudaChannelFormatDesc *format,
+                                               struct cudaExtent extent, unsigned int levels, unsigned int flags)
 {
     RUNTIME_BEGIN(cudaMallocMipmappedArray);
     cudaError_t r = real(array, format, extent, levels, flags);
@@ -159,31 +171,33 @@ VT_EXPORT cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *array, cons
     return r;
 }
 
-#define ASYNC_WRAPPER(name, parameters, arguments)                                                                     \
-    VT_EXPORT cudaError_t name parameters                                                                              \
-    {                                                                                                                  \
-        RUNTIME_BEGIN(name);                                                                                           \
-        cudaError_t r = real arguments;                                                                                \
-        if (runtime_leave(&rc, r))                                                                                     \
-            unseen(&rc, VT_KIND_ASYNC, VT_SPACE_POINTER, *p, bytes, bytes);                                            \
-        return r;                                                                                                      \
+#define ASYNC_WRAPPER(name, parameters, arguments)                          \
+    VT_EXPORT cudaError_t name parameters                                   \
+    {                                                                       \
+        RUNTIME_BEGIN(name);                                                \
+        cudaError_t r = real arguments;                                     \
+        if (runtime_leave(&rc, r))                                          \
+            unseen(&rc, VT_KIND_ASYNC, VT_SPACE_POINTER, *p, bytes, bytes); \
+        return r;                                                           \
     }
 
 ASYNC_WRAPPER(cudaMallocAsync, (void **p, size_t bytes, cudaStream_t stream), (p, bytes, stream))
 ASYNC_WRAPPER(cudaMallocAsync_ptsz, (void **p, size_t bytes, cudaStream_t stream), (p, bytes, stream))
-ASYNC_WRAPPER(cudaMallocFromPoolAsync, (void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t stream), (p, bytes, pool, stream))
-ASYNC_WRAPPER(cudaMallocFromPoolAsync_ptsz, (void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t stream), (p, bytes, pool, stream))
+ASYNC_WRAPPER(cudaMallocFromPoolAsync, (void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
+              (p, bytes, pool, stream))
+ASYNC_WRAPPER(cudaMallocFromPoolAsync_ptsz, (void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
+              (p, bytes, pool, stream))
 
-#define FREE_WRAPPER(name, parameters, arguments, space, pointer)                                                      \
-    VT_EXPORT cudaError_t name parameters                                                                              \
-    {                                                                                                                  \
-        RUNTIME_BEGIN(name);                                                                                           \
-        struct vt_freeing f;                                                                                           \
-        free_unseen(&rc, &f, space, (const void *)pointer);                                                            \
-        cudaError_t r = real arguments;                                                                                \
-        vt_free_end(&rc.call, &f, (int)r);                                                                             \
-        runtime_leave(&rc, r);                                                                                         \
-        return r;                                                                                                      \
+#define FREE_WRAPPER(name, parameters, arguments, space, pointer) \
+    VT_EXPORT cudaError_t name parameters                         \
+    {                                                             \
+        RUNTIME_BEGIN(name);                                      \
+        struct vt_freeing f;                                      \
+        free_unseen(&rc, &f, space, (const void *)pointer);       \
+        cudaError_t r = real arguments;                           \
+        vt_free_end(&rc.call, &f, (int)r);                        \
+        runtime_leave(&rc, r);                                    \
+        return r;                                                 \
     }
 
 FREE_WRAPPER(cudaFree, (void *p), (p), VT_SPACE_POINTER, p)

@@ -100,7 +100,8 @@ static uint64_t new_serial(void)
 
 static struct vt_alloc physical(const CUmemAllocationProp *prop, uint64_t bytes)
 {
-    struct vt_alloc a = {.kind = VT_KIND_VMM_PHYSICAL, .space = VT_SPACE_OBJECT, .device = -1, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {
+        .kind = VT_KIND_VMM_PHYSICAL, .space = VT_SPACE_OBJECT, .device = -1, .bytes = bytes, .requested = bytes};
     if (prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
         a.device = (int16_t)prop->location.id;
     else
@@ -108,7 +109,8 @@ static struct vt_alloc physical(const CUmemAllocationProp *prop, uint64_t bytes)
     return a;
 }
 
-VT_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
+VT_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+                               unsigned long long flags)
 {
     VT_BEGIN(cuMemCreate);
     CUresult r = real(handle, bytes, prop, flags);
@@ -168,7 +170,8 @@ VT_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle number)
     if (call.record && vt_state_recording())
         release_begin(number, &o, &last, &dropped);
     if (!o || (last && o->serial)) /* an unknown handle is looked at only if the driver refuses it */
-        vt_free_begin(&call, &f, VT_SPACE_OBJECT, o ? o->serial : number | 1ull << 63, VT_KINDS(VT_KIND_VMM_PHYSICAL) | VT_KINDS(VT_KIND_PINNED) | VT_KINDS(VT_KIND_IMPORTED), true);
+        vt_free_begin(&call, &f, VT_SPACE_OBJECT, o ? o->serial : number | 1ull << 63,
+                      VT_KINDS(VT_KIND_VMM_PHYSICAL) | VT_KINDS(VT_KIND_PINNED) | VT_KINDS(VT_KIND_IMPORTED), true);
     CUresult r = real(number);
     vt_free_end(&call, &f, (int)r);
     release_end(number, o, last, dropped, r == CUDA_SUCCESS);
@@ -225,13 +228,20 @@ static int map_object(uint64_t start, uint64_t bytes, uint64_t number)
     return device;
 }
 
-VT_EXPORT CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+VT_EXPORT CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     VT_BEGIN(cuMemMap);
     CUresult r = real(p, bytes, offset, handle, flags);
     if (!call.record)
         return VT_END(r);
-    struct vt_alloc a = {.kind = VT_KIND_VMM_MAPPED, .space = VT_SPACE_MAPPED, .device = -1, .key = p, .address = p, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {.kind = VT_KIND_VMM_MAPPED,
+                         .space = VT_SPACE_MAPPED,
+                         .device = -1,
+                         .key = p,
+                         .address = p,
+                         .bytes = bytes,
+                         .requested = bytes};
     int device = r ? device_of(handle) : map_object(p, bytes, handle);
     a.device = (int16_t)(device >= 0 ? device : -1);
     if (r)
@@ -273,7 +283,8 @@ static void unmapped(const struct vt_call *call, uint64_t start, uint64_t end)
         vt_free_end(call, &f, 0);
         if (!serial)
             continue;
-        vt_free_begin(call, &f, VT_SPACE_OBJECT, serial, VT_KINDS(VT_KIND_VMM_PHYSICAL) | VT_KINDS(VT_KIND_PINNED) | VT_KINDS(VT_KIND_IMPORTED), true);
+        vt_free_begin(call, &f, VT_SPACE_OBJECT, serial,
+                      VT_KINDS(VT_KIND_VMM_PHYSICAL) | VT_KINDS(VT_KIND_PINNED) | VT_KINDS(VT_KIND_IMPORTED), true);
         vt_free_end(call, &f, 0);
     }
 }
@@ -292,11 +303,13 @@ VT_EXPORT CUresult cuMemUnmap(CUdeviceptr p, size_t bytes)
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t alignment, CUdeviceptr address, unsigned long long flags)
+VT_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t alignment, CUdeviceptr address,
+                                       unsigned long long flags)
 {
     VT_BEGIN(cuMemAddressReserve);
     CUresult r = real(p, bytes, alignment, address, flags);
-    struct vt_alloc a = {.kind = VT_KIND_VMM_RESERVED_VA, .space = VT_SPACE_RESERVED, .device = -1, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {
+        .kind = VT_KIND_VMM_RESERVED_VA, .space = VT_SPACE_RESERVED, .device = -1, .bytes = bytes, .requested = bytes};
     if (r) {
         vt_record_failed_alloc(&call, &a, (int)r);
         return VT_END(r);
@@ -317,14 +330,19 @@ VT_EXPORT CUresult cuMemAddressFree(CUdeviceptr p, size_t bytes)
 }
 
 /* The size of an imported handle shows only when it is mapped: 0 here. */
-VT_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *from, CUmemAllocationHandleType type)
+VT_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *from,
+                                                  CUmemAllocationHandleType type)
 {
     VT_BEGIN(cuMemImportFromShareableHandle);
     CUresult r = real(handle, from, type);
     if (r || !call.record)
         return VT_END(r);
     struct vt_where w = vt_where_now();
-    struct vt_alloc a = {.kind = VT_KIND_IMPORTED, .space = VT_SPACE_OBJECT, .device = w.device, .key = new_serial(), .address = *handle};
+    struct vt_alloc a = {.kind = VT_KIND_IMPORTED,
+                         .space = VT_SPACE_OBJECT,
+                         .device = w.device,
+                         .key = new_serial(),
+                         .address = *handle};
     vt_record_alloc(&call, &a);
     new_object(*handle, a.key, w.device);
     return VT_END(r);
@@ -343,14 +361,17 @@ VT_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const
 /* Binding can run out of memory although nothing is allocated by name. */
 static void bound(const struct vt_call *call, CUresult r, size_t bytes)
 {
-    struct vt_alloc a = {.kind = VT_KIND_VMM_PHYSICAL, .space = VT_SPACE_OBJECT, .device = -1, .bytes = bytes, .requested = bytes};
+    struct vt_alloc a = {
+        .kind = VT_KIND_VMM_PHYSICAL, .space = VT_SPACE_OBJECT, .device = -1, .bytes = bytes, .requested = bytes};
     if (!r || !call->record)
         return;
     a.device = vt_where_now().device;
     vt_record_failed_alloc(call, &a, (int)r);
 }
 
-VT_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset, CUmemGenericAllocationHandle handle, size_t offset, size_t bytes, unsigned long long flags)
+VT_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+                                      CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+                                      unsigned long long flags)
 {
     VT_BEGIN(cuMulticastBindMem);
     CUresult r = real(multicast, multicast_offset, handle, offset, bytes, flags);
@@ -358,7 +379,8 @@ VT_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, si
     return VT_END(r);
 }
 
-VT_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr p, size_t bytes, unsigned long long flags)
+VT_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr p,
+                                       size_t bytes, unsigned long long flags)
 {
     VT_BEGIN(cuMulticastBindAddr);
     CUresult r = real(multicast, offset, p, bytes, flags);
