@@ -72,6 +72,25 @@ static void scene_pools(size_t n)
     MUST(via.cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
 }
 
+/* The pool that is set by location is the one that the next allocation comes from. */
+static void scene_cuMemSetMemPool(size_t n)
+{
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    CUmemPoolProps props = node_pool();
+    CUmemoryPool pool, before;
+    CUdeviceptr p;
+    OK(via.help.cuDeviceGetMemPool(&before, device));
+    OK(via.cuMemPoolCreate(&pool, &props));
+    OK(via.cuMemSetMemPool(&here, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    OK(via.cuMemAllocAsync(&p, n, NULL));
+    took(__func__, "async", device, "cuMemAllocAsync", n, n);
+    MUST(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == n);
+    OK(via.cuMemFreeAsync(p, NULL));
+    gave(__func__, "async", device, "cuMemAllocAsync", n, n);
+    OK(via.cuDeviceSetMemPool(device, before));
+    OK(via.cuMemPoolDestroy(pool));
+}
+
 /* Streams are gone and their handles come back on another device: the memory is where the new stream is. */
 static void scene_cuStreamDestroy_v2(size_t n)
 {
@@ -288,6 +307,7 @@ static const struct scene {
     S(cuGetProcAddress),
     S(cuGetProcAddress_v2),
     {"cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute cuDeviceSetMemPool", scene_pools},
+    S(cuMemSetMemPool),
     S(cuStreamDestroy_v2),
     S(cuMemRetainAllocationHandle),
     {"cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr", scene_multicast},

@@ -234,14 +234,30 @@ VT_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute 
     return VT_END(r);
 }
 
+/* What cuMemAllocAsync uses on a device from now on. */
+static void use_pool(const struct vt_call *call, CUresult r, int device, CUmemoryPool pool)
+{
+    if (r || !call->record || device < 0 || device >= DEVICES)
+        return;
+    uint16_t number = pool_number(pool, device);
+    __atomic_store_n(&current_pool[device], number, __ATOMIC_RELEASE);
+}
+
 VT_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
     VT_BEGIN(cuDeviceSetMemPool);
     CUresult r = real(device, pool);
-    if (!r && call.record && device >= 0 && device < DEVICES) {
-        uint16_t number = pool_number(pool, device);
-        __atomic_store_n(&current_pool[device], number, __ATOMIC_RELEASE);
-    }
+    use_pool(&call, r, device, pool);
+    return VT_END(r);
+}
+
+/* Since 13.0: pools by location and type. Only pinned device memory is what cuMemAllocAsync draws from. */
+VT_EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    VT_BEGIN(cuMemSetMemPool);
+    CUresult r = real(location, type, pool);
+    if (location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+        use_pool(&call, r, location->id, pool);
     return VT_END(r);
 }
 

@@ -40,6 +40,7 @@
     X(cuMemPoolTrimTo)                                                                                                 \
     X(cuMemPoolSetAttribute)                                                                                           \
     X(cuDeviceSetMemPool)                                                                                              \
+    X(cuMemSetMemPool)                                                                                                 \
     X(cuMemPoolImportFromShareableHandle)                                                                              \
     X(cuMemPoolImportPointer)                                                                                          \
     /* virtual memory management */                                                                                    \
