@@ -198,6 +198,12 @@ CHECK_ENV = BUILD='$(ABS_BUILD)' SAN='$(SAN)' CC='$(CC)' CXX='$(CXX)' CUDA_INCLU
 check: tests ## unit, simulated GPU and integration tests; one PASS or FAIL line each
 	@$(CHECK_ENV) scripts/check
 
+.PHONY: python-matrix
+python-matrix: ## the Python frames under the interpreters of other Debian releases (needs root and the network)
+	@found=$$(scripts/python-roots '$(ABS_BUILD)/python-roots'); \
+	printf '%s\n' "$$found" | grep '^SKIP '; roots=$$(printf '%s\n' "$$found" | grep '^/' | paste -sd:); \
+	[ -z "$$roots" ] || $(CHECK_ENV) VT_PYTHONS="$$roots" VT_PYTHONS_ONLY=1 tests/python/run
+
 .PHONY: check-all
 check-all: ## check, then with ASan+UBSan, TSan, gcc -O0 and clang, each in its own build directory
 	@MAKE='$(MAKE)' scripts/check-all

@@ -262,8 +262,8 @@ enum vt_event_type {
     VT_EVENT_FAILED_ALLOC,
     VT_EVENT_FAILED_FREE,
     VT_EVENT_MOMENT,        /* address: index of the moment */
-    VT_EVENT_POOL_TRIM,
-    VT_EVENT_CONTEXT_END    /* a context was destroyed or reset; site: device */
+    VT_EVENT_POOL_TRIM,     /* address: the pool's handle; bytes: what it was told to keep */
+    VT_EVENT_CONTEXT_END    /* a context was destroyed or reset; address: its number in this recording */
 };
 
 struct vt_event {

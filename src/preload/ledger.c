@@ -309,6 +309,18 @@ void vt_book_event(const struct vt_event *event)
     vt_writer_publish(&vt_state.writer, VT_EVENTS);
 }
 
+void vt_book_mark(enum vt_event_type type, uint64_t address, uint64_t bytes)
+{
+    uint32_t thread = vt_thread_index();
+    struct vt_event e = {.time_ns = vt_now(),
+                         .address = address,
+                         .bytes = bytes,
+                         .site = VT_NONE,
+                         .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
+                         .type = (uint8_t)type};
+    vt_book_event(&e);
+}
+
 void vt_ledger_forget(void)
 {
     memset(total_of, 0, sizeof total_of);

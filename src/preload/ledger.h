@@ -38,6 +38,9 @@ void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64
 /* Appends to the event ring. */
 void vt_book_event(const struct vt_event *event);
 
+/* Appends an event that is not about one allocation: a moment, a trim, the end of a context. */
+void vt_book_mark(enum vt_event_type type, uint64_t address, uint64_t bytes);
+
 void vt_ledger_forget(void);
 
 #endif

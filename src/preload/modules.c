@@ -16,6 +16,8 @@
 
 #define MODULES_KEPT 4096
 
+extern const char __ehdr_start[] __attribute__((visibility("hidden"))); /* of this library */
+
 struct known {
     uintptr_t start, bias;
     uint32_t name, index; /* name: string id of what the loader calls it */
@@ -95,6 +97,7 @@ uint32_t vt_module_index(const struct vt_object *o)
     m->bias = o->bias;
     m->path = path_id(o);
     m->seen_ns = vt_now();
+    m->flags = o->start == (uintptr_t)__ehdr_start ? VT_MODULE_SELF : 0;
     read_build_id(o, m);
     vt_writer_publish(&vt_state.writer, VT_MODULES);
     if (known_count < MODULES_KEPT)

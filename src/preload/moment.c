@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "preload/ledger.h"
 #include "preload/live.h"
 #include "preload/state.h"
 
@@ -120,6 +121,7 @@ uint32_t vt_moment_take(enum vt_moment_kind kind, uint32_t failure)
     spare.totals = spare.sites = spare.slots = 0;
     if (fresh)
         vt_writer_publish(w, VT_MOMENTS);
+    vt_book_mark(VT_EVENT_MOMENT, index, 0);
     return index;
 }
 

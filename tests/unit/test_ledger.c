@@ -26,6 +26,11 @@ uint64_t vt_now(void)
     return now;
 }
 
+uint32_t vt_thread_index(void)
+{
+    return 0;
+}
+
 uint32_t vt_intern(const char *text)
 {
     return vt_writer_string(&vt_state.writer, text, strlen(text));
@@ -400,6 +405,23 @@ static void test_random_sequences(void **state)
     run_random(42);
 }
 
+/* What is not about one allocation stands among the events too, without a site. */
+static void test_marks(void **state)
+{
+    (void)state;
+    open_writer(64u << 20);
+    now = 77;
+    vt_book_mark(VT_EVENT_POOL_TRIM, 0xabc, 4096);
+    const struct vt_event *e = record(VT_EVENTS, 0);
+    assert_int_equal(vt_header()->section[VT_EVENTS].count, 1);
+    assert_int_equal(e->type, VT_EVENT_POOL_TRIM);
+    assert_int_equal(e->time_ns, 77);
+    assert_int_equal(e->address, 0xabc);
+    assert_int_equal(e->bytes, 4096);
+    assert_int_equal(e->site, VT_NONE);
+        close_writer();
+}
+
 /* A peak that is reached, left and reached again at the same height is one peak, the first. */
 static void test_equal_level_is_no_new_peak(void **state)
 {
@@ -459,6 +481,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_sequences),
         cmocka_unit_test(test_equal_level_is_no_new_peak),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_many_devices),
         cmocka_unit_test(test_events_wrap),
     };

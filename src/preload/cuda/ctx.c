@@ -3,6 +3,7 @@
  * that context end without a free call; physical VMM memory and stream-ordered memory stay (cuda.h at cuCtxDestroy).
  */
 #include "preload/context.h"
+#include "preload/ledger.h"
 #include "preload/process_hooks.h"
 #include "preload/track.h"
 
@@ -42,10 +43,13 @@ static void context_gone(uint16_t index, bool gone)
         return;
     if (gone)
         vt_retire(goes_with_context, &index);
-    else if (vt_state_lock(false)) {
+    if (!vt_state_lock(false))
+        return;
+    if (gone)
+        vt_book_mark(VT_EVENT_CONTEXT_END, index, 0);
+    else
         vt_context_revive(index);
-        vt_state_unlock();
-    }
+    vt_state_unlock();
 }
 
 /* A context appeared: the first moment at which the library may do slow things (see vt_process_hooks). */

@@ -8,6 +8,7 @@
 
 #include "preload/context.h"
 #include "preload/cuda/graph.h"
+#include "preload/ledger.h"
 #include "preload/track.h"
 
 #define DEVICES 64
@@ -208,6 +209,7 @@ VT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
         if (number) {
             struct vt_pool *p = pool_at(number);
             p->trims++;
+            vt_book_mark(VT_EVENT_POOL_TRIM, p->handle, keep);
             p->last_trim_ns = vt_now();
             if (p->after_trim_peak > keep)
                 p->after_trim_peak = p->live_bytes > keep ? p->live_bytes : keep;

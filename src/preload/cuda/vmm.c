@@ -129,6 +129,16 @@ VT_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t byte
     return VT_END(r);
 }
 
+/* Notes in the slot whether mappings alone keep the memory. */
+static void mark_released(const struct object *o, bool released)
+{
+    struct vt_node *n = o->serial ? vt_live_find(VT_SPACE_OBJECT, o->serial) : NULL;
+    if (!n)
+        return;
+    struct vt_slot *s = vt_live_slot(n);
+    s->flags = (uint8_t)((s->flags & ~VT_SLOT_RELEASED) | (released ? VT_SLOT_RELEASED : 0));
+}
+
 /* Gives up a reference before the driver does. *o is the object, whose serial is to be freed if *last. */
 static void release_begin(uint64_t number, struct object **object, bool *last, bool *dropped)
 {
@@ -144,6 +154,7 @@ static void release_begin(uint64_t number, struct object **object, bool *last, b
         if (*dropped)
             drop_handle(h);
         *last = *dropped && o->mappings == 0;
+        mark_released(o, *dropped);
     }
     vt_state_unlock();
 }
@@ -154,6 +165,7 @@ static void release_end(uint64_t number, struct object *o, bool last, bool dropp
         return;
     if (!ok) {
         o->references++;
+        mark_released(o, false);
         if (dropped && !find_handle(number))
             add_handle(number, o);
     } else if (last)
