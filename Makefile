@@ -266,4 +266,4 @@ help: ## this list
 	@echo '  CC=clang another compiler         TSAN=1  TSan, in build-tsan              BUILD=DIR  build elsewhere'
 	@echo '  PREFIX=/usr/local DESTDIR=        for install'
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name python-roots -prune -o -name '*.d' -type f -print 2>/dev/null)
