@@ -93,7 +93,28 @@ static bool read_code(const struct vt_py_layout *at, const void *address, struct
     return true;
 }
 
-/* Strings have a NUL behind their last character, and their state says what that is. */
+/* No character of these is NUL: a length that is too long finds the real end. */
+static bool no_character_is_nul(const void *data, uint64_t length, unsigned kind)
+{
+    uint8_t bytes[512];
+    uint64_t size = length * kind;
+    for (uint64_t done = 0; done < size; done += sizeof bytes) {
+        struct reader r = {0};
+        size_t n = size - done < sizeof bytes ? (size_t)(size - done) : sizeof bytes;
+        want(&r, (const char *)data + done, 0, bytes, n);
+        if (!fetch(&r))
+            return false;
+        for (size_t i = 0, k; i < n; i += kind) {
+            for (k = 0; k < kind && !bytes[i + k]; k++)
+                ;
+            if (k == kind)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Names and paths have a NUL behind their last character and none before, and their state says what a character is. */
 static bool check_text(const struct vt_py_layout *at, const void *text)
 {
     uint64_t length = 0;
@@ -119,7 +140,7 @@ static bool check_text(const struct vt_py_layout *at, const void *text)
     behind = 0;
     want(&r, data, 0, &first, kind);
     want(&r, (const char *)data + length * kind, 0, &behind, kind);
-    return fetch(&r) && !behind && (first || !length);
+    return fetch(&r) && !behind && (first || !length) && no_character_is_nul(data, length, kind);
 }
 
 /* How many bytes of code a line table covers: all of it since 3.10, in lnotab up to the last line's beginning. */
