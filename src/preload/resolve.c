@@ -229,8 +229,9 @@ void *vt_driver(enum vt_entry_id e)
     return __atomic_load_n(&entries[e].driver, __ATOMIC_ACQUIRE);
 }
 
-/* Per (place of call, entry): the caller's own runtime. Slots are claimed once; what stands in them was true for the
- * libraries that were loaded then, whose generation is part of the key. */
+/* Per (place of call, entry): the caller's own runtime. What stands in a slot was true for the libraries that were loaded
+ * then, whose generation is part of the key; slots of older generations are used again, or a program that opens and closes
+ * plugins all day would end up looking for its runtime at every call. Key 1: a slot that is being written. */
 #define RUNTIMES 4096u
 static struct {
     uint64_t key;
@@ -251,10 +252,13 @@ static void *cached_runtime(uint64_t key)
 {
     for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
         uint64_t k = __atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE);
-        if (k == key)
-            return runtimes[i % RUNTIMES].function;
         if (!k)
             return NULL;
+        if (k != key)
+            continue;
+        void *function = __atomic_load_n(&runtimes[i % RUNTIMES].function, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE) == key) /* not overwritten in between */
+            return function;
     }
     return NULL;
 }
@@ -262,10 +266,12 @@ static void *cached_runtime(uint64_t key)
 static void cache_runtime(uint64_t key, void *function)
 {
     for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
-        uint64_t empty = 0;
-        if (__atomic_compare_exchange_n(&runtimes[i % RUNTIMES].key, &empty, 1, false, __ATOMIC_ACQ_REL,
+        uint64_t old = __atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE);
+        if (old == 1 || (old && old >> 56 == key >> 56))
+            continue;
+        if (__atomic_compare_exchange_n(&runtimes[i % RUNTIMES].key, &old, 1, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
-            runtimes[i % RUNTIMES].function = function;
+            __atomic_store_n(&runtimes[i % RUNTIMES].function, function, __ATOMIC_RELEASE);
             __atomic_store_n(&runtimes[i % RUNTIMES].key, key, __ATOMIC_RELEASE);
             return;
         }

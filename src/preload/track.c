@@ -19,7 +19,7 @@
 
 _Static_assert(sizeof(struct vt_node) == 16, "the budget for a live allocation is 100 bytes");
 
-void vt_locate(struct vt_taken_stack *t)
+static void locate(struct vt_taken_stack *t)
 {
     if (!t->located)
         vt_stack_locate(&t->stack, &t->objects);
@@ -59,7 +59,7 @@ static void locate_new(struct vt_taken_stack *t)
 {
     vt_stack_check_objects();
     vt_process_watch_exit();
-    vt_locate(t);
+    locate(t);
     vt_codes_prepare();
 }
 
@@ -195,7 +195,7 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
                            .device = a->device,
                            .bytes = a->bytes};
     vt_take(&t);
-    vt_locate(&t);
+    locate(&t);
     if (code == CUDA_ERROR_OUT_OF_MEMORY)
         vt_memory_info(&f.free_bytes, &f.total_bytes);
     uint32_t report = VT_NONE;
@@ -303,7 +303,7 @@ void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
     struct vt_taken_stack t;
     struct vt_failing failing = {.code = code, .api = call->label, .pointer = f->key, .space = f->space};
     vt_take(&t);
-    vt_locate(&t);
+    locate(&t);
     if (vt_state_lock(true)) {
         if (f->removed)
             put_back(f);

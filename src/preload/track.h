@@ -90,6 +90,5 @@ void vt_retire_node(struct vt_node *node, uint64_t now);
  * and was not located. */
 uint32_t vt_stack_id(struct vt_taken_stack *t);
 uint32_t vt_python_id(struct vt_taken_stack *t);
-void vt_locate(struct vt_taken_stack *t);
 
 #endif

@@ -86,7 +86,7 @@ struct vt_event *vt_writer_next_event(struct vt_writer *w);
 uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length);
 
 /*
- * A private copy of the mapping as one image that a reader can open: header and every extent but the events'.
+ * A private copy of the mapping as one image that a reader can open: the header and all records but events and slots.
  * Returns its size and sets *image (to be given back with vt_writer_free_image), or 0.
  */
 uint64_t vt_writer_image(const struct vt_writer *w, void **image);

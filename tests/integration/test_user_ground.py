@@ -28,6 +28,20 @@ int main(int argc, char **argv)
 }
 """
 
+RELOADS = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    for (int i = 0; i < 600; i++) {
+        void *h = dlopen(argv[1], RTLD_NOW);
+        int (*plug)(void) = h ? (int (*)(void))dlsym(h, "plug") : NULL;
+        if (argc != 2 || !plug || plug() || dlclose(h)) return 9;
+    }
+    return 0;
+}
+"""
+
 SILENCE = r"""
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -74,6 +88,16 @@ class UserGround(vt.Case):
         self.assertEqual(site["live_bytes"], 9 * MIB)
         frame = next(f for f in site["frames"] if f["function"] == "plug")
         self.assertEqual((os.path.basename(frame["file"]), frame["line"]), (os.path.basename(plugin) + ".c", 3))
+
+    def test_plugin_loaded_six_hundred_times(self):
+        """Each load is a new generation of what is remembered of callers; none is lost, and the program's runtime is found."""
+        plugin = vt.compile(PLUGIN, "-lcudart", name="plugin", shared=True)
+        done = self.run_program([vt.compile(RELOADS, "-Wl,--no-as-needed", "-lcudart", name="reloads"), plugin], VRAMTRACK_REPORT="off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = self.report()
+        self.assertEqual(self.total(report, "device")["alloc_calls"], 600)
+        self.assertEqual({s["api"] for s in self.sites_in(report, "plug")}, {"cudaMalloc"})
+        self.assertEqual(sum(s["live_bytes"] for s in self.sites_in(report, "plug")), 600 * 9 * MIB)
 
     def test_relative_directory_means_where_the_program_started(self):
         host, plugin = vt.compile(HOST, name="host"), vt.compile(PLUGIN, "-lcudart", name="plugin", shared=True)

@@ -29,20 +29,20 @@ static bool open_once(uint64_t pointer)
     return first;
 }
 
-/* One reference less, or one taken back; true if it was the last. */
-static bool close_once(uint64_t pointer, bool undo)
+/* What closing does to an opened pointer. */
+enum closing { CLOSE_UNKNOWN, CLOSE_ONE, CLOSE_LAST };
+
+static enum closing close_once(uint64_t pointer)
 {
     struct opened *o = NULL;
+    enum closing what = CLOSE_UNKNOWN;
     if (!vt_state_recording() || !vt_state_lock(false))
-        return false;
+        return what;
     HASH_FIND(hh, opened, &pointer, sizeof pointer, o);
-    bool last = false;
-    if (o && undo)
-        o->references++;
-    else if (o)
-        last = --o->references == 0;
+    if (o && o->references) /* else closed already: the driver will say so */
+        what = --o->references ? CLOSE_ONE : CLOSE_LAST;
     vt_state_unlock();
-    return last;
+    return what;
 }
 
 VT_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
@@ -69,15 +69,15 @@ VT_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr p)
 {
     VT_BEGIN(cuIpcCloseMemHandle);
     struct vt_freeing f = {0};
-    bool last = call.record && close_once(p, false);
-    if (last)
+    enum closing what = call.record ? close_once(p) : CLOSE_UNKNOWN;
+    if (what == CLOSE_LAST)
         vt_free_begin(&call, &f, VT_SPACE_POINTER, p, VT_KINDS(VT_KIND_IMPORTED), true);
     CUresult r = real(p);
-    if (r && !last) /* to name what was wrong with the pointer */
+    if (r && what != CLOSE_LAST) /* to name what was wrong with the pointer */
         vt_free_begin(&call, &f, VT_SPACE_POINTER, p, 0, true);
     vt_free_end(&call, &f, (int)r);
-    if (r)
-        close_once(p, true);
+    if (r && what != CLOSE_UNKNOWN)
+        open_once(p);
     return VT_END(r);
 }
 
