@@ -419,7 +419,7 @@ static void test_marks(void **state)
     assert_int_equal(e->address, 0xabc);
     assert_int_equal(e->bytes, 4096);
     assert_int_equal(e->site, VT_NONE);
-        close_writer();
+    close_writer();
 }
 
 /* A peak that is reached, left and reached again at the same height is one peak, the first. */
