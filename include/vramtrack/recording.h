@@ -29,7 +29,7 @@
 
 #define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
 #define VT_MAJOR 1
-#define VT_MINOR 1
+#define VT_MINOR 2
 #define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
 #define VT_HEADER_BYTES 8192u
 #define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
@@ -56,6 +56,9 @@ enum vt_section {
     VT_THREADS,       /* struct vt_thread */
     VT_STREAMS,       /* struct vt_stream */
     VT_CODES,         /* struct vt_code: Python code objects (since 1.1) */
+    VT_NAMES,         /* struct vt_frame_name: names of native frames that the process looked up itself (since 1.2) */
+    VT_ALLOCATORS,    /* struct vt_allocator: a framework's allocator on one device (since 1.2) */
+    VT_STEPS,         /* struct vt_step: training steps, thinned out evenly (since 1.2) */
     VT_SECTION_COUNT
 };
 
@@ -139,7 +142,9 @@ struct vt_header {
     uint32_t driver;         /* string id: path of the object that provides the driver API */
     uint32_t oom_count;      /* out-of-memory failures that were not recovered from */
     uint32_t python;         /* string id: whose Python frames are read, or why none are (since 1.1) */
-    uint8_t reserved[512];
+    uint32_t step_shift;     /* VT_STEPS record i is step number i << step_shift (since 1.2) */
+    uint64_t steps;          /* training steps that have ended (since 1.2) */
+    uint8_t reserved[496];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
 };
@@ -181,6 +186,26 @@ struct vt_code {
 
 #define VT_HISTORY 16
 
+/* What the program was doing, where a framework shows it. NONE: nothing is known, or none of the others (forward). */
+enum vt_phase {
+    VT_PHASE_NONE,
+    VT_PHASE_BACKWARD,
+    VT_PHASE_OPTIMIZER,
+    VT_PHASE_ZERO_GRAD,
+    VT_PHASE_DATA,
+    VT_PHASE_COUNT
+};
+
+/* When a freed allocation ended, seen from its birth. A step ends with the optimizer's step; a stretch is the time between
+ * two changes of phase. */
+enum vt_fate {
+    VT_FATE_STRETCH,  /* in the same stretch: a temporary */
+    VT_FATE_BACKWARD, /* later in the same step, in the backward phase: saved for backward */
+    VT_FATE_STEP,     /* later in the same step, elsewhere */
+    VT_FATE_LATER,    /* in a later step */
+    VT_FATE_COUNT
+};
+
 /*
  * A site: all allocations of one (level, kind, device, api, stack).
  * `at_peak_*` belong to the peak number `peak_epoch` of the site's scope; if the scope has seen a newer peak
@@ -206,7 +231,11 @@ struct vt_site {
     uint64_t history[VT_HISTORY]; /* live bytes at the end of each of history_count intervals of 1 << history_shift ns,
                                      counted from time 0; the intervals behind them: unchanged since */
     uint8_t history_shift, history_count;
-    uint8_t unused[6];
+    uint8_t phase; /* enum vt_phase in which it allocates; part of what makes a site (since 1.2) */
+    uint8_t unused;
+    uint32_t range; /* string id: innermost named range around it; part of what makes a site (since 1.2) */
+    uint64_t fate[VT_FATE_COUNT];       /* how many of the freed ones ended when; their sum is free_calls (since 1.2) */
+    uint64_t fate_bytes[VT_FATE_COUNT]; /* their bytes (since 1.2) */
 };
 
 /* Exact figures of one (level, kind, device). */
@@ -238,7 +267,9 @@ struct vt_timeline {
     uint32_t shift;
     uint32_t used;    /* buckets in use */
     uint32_t unused;
-    struct { uint64_t min, max; } bucket[VT_BUCKETS];
+    struct {
+        uint64_t min, max;
+    } bucket[VT_BUCKETS];
 };
 
 /* A live allocation. kind == VT_KIND_NONE: the slot is free, and the other fields mean nothing. */
@@ -380,12 +411,59 @@ struct vt_stream {
 #define VT_STREAM_PER_THREAD 1u
 
 /*
+ * The name of a native frame as the process saw it: kept for frames whose names cannot be found again elsewhere. The
+ * records of one frame follow each other, innermost first (inlined functions, then the function itself).
+ */
+struct vt_frame_name {
+    uint64_t where;    /* as in vt_frame */
+    uint32_t module;   /* as in vt_frame */
+    uint32_t function; /* string ids; 0: unknown */
+    uint32_t file;
+    uint32_t line;
+    uint16_t inner; /* how many inlined frames of this address precede it: 0, 1, ... */
+    uint16_t flags; /* VT_NAME_* */
+    uint32_t unused;
+};
+#define VT_NAME_NEAREST 1u /* no symbol covers the address: the nearest exported name before it */
+#define VT_NAME_LAST 2u    /* the last record of its frame */
+
+enum vt_framework { VT_FRAMEWORK_TORCH = 1, VT_FRAMEWORK_JAX, VT_FRAMEWORK_TENSORFLOW };
+
+/* What a framework's own allocator says about itself, against what its reports add up to. */
+struct vt_allocator {
+    uint32_t name; /* string id: the library whose allocator it is */
+    int16_t device;
+    uint8_t framework;                        /* enum vt_framework */
+    uint8_t flags;                            /* VT_ALLOCATOR_* */
+    uint64_t allocated_bytes, reserved_bytes; /* as it said last; 0 where it doesn't say */
+    uint64_t reserved_peak_bytes;             /* the highest it said */
+    uint64_t sum_bytes;                       /* what its allocations and frees add up to since it was first seen */
+    uint64_t base_bytes;                      /* what it said it had before the first one seen */
+    uint64_t reports;                         /* how often it spoke */
+    uint64_t mismatches;                      /* how often allocated_bytes differed from base_bytes + sum_bytes */
+    uint64_t worst_bytes;                     /* by how much at most */
+    uint64_t unknown_frees;                   /* frees of what was not seen allocated */
+    uint64_t unknown_bytes;
+    uint64_t ooms; /* requests that it refused */
+};
+#define VT_ALLOCATOR_ASYNC 1u    /* hands its requests to the driver's stream-ordered pools */
+#define VT_ALLOCATOR_UNCACHED 2u /* hands each request to the driver */
+
+/* The end of a training step. Step number n (from 0) is kept if n is a multiple of 1 << header.step_shift. */
+struct vt_step {
+    uint64_t end_ns;
+    uint64_t tensor_bytes; /* live at level tensor on all devices, at the end */
+    uint64_t driver_bytes; /* live device memory at level driver on all devices, at the end */
+};
+
+/*
  * File offset of record i of a section, or 0 if its extent does not exist.
  * The caller checks offset + record_bytes against the size of the file (the reader) or knows it (the writer).
  */
 static inline uint64_t vt_record_offset(const struct vt_section_entry *s, uint64_t i)
 {
-    uint64_t block = (i >> __builtin_ctz(s->first)) + 1; /* `first` is a power of two: a division would cost more than the rest */
+    uint64_t block = (i >> __builtin_ctz(s->first)) +
+                     1; /* `first` is a power of two: a division would cost more than the rest */
     unsigned e = 63u - (unsigned)__builtin_clzll(block);
     if (e >= VT_MAX_EXTENTS || !s->extent[e])
         return 0;

@@ -57,6 +57,9 @@ static const struct {
     [VT_THREADS] = {"threads", sizeof(struct vt_thread), _Alignof(struct vt_thread)},
     [VT_STREAMS] = {"streams", sizeof(struct vt_stream), _Alignof(struct vt_stream)},
     [VT_CODES] = {"Python code objects", sizeof(struct vt_code), _Alignof(struct vt_code)},
+    [VT_NAMES] = {"names of frames", sizeof(struct vt_frame_name), _Alignof(struct vt_frame_name)},
+    [VT_ALLOCATORS] = {"framework allocators", sizeof(struct vt_allocator), _Alignof(struct vt_allocator)},
+    [VT_STEPS] = {"steps", sizeof(struct vt_step), _Alignof(struct vt_step)},
 };
 
 __attribute__((format(printf, 2, 3))) static void note(struct vt_reading *r, const char *format, ...)

@@ -110,6 +110,9 @@ VT_ACCESSOR(pool, VT_POOLS)
 VT_ACCESSOR(thread, VT_THREADS)
 VT_ACCESSOR(stream, VT_STREAMS)
 VT_ACCESSOR(code, VT_CODES)
+VT_ACCESSOR(frame_name, VT_NAMES)
+VT_ACCESSOR(allocator, VT_ALLOCATORS)
+VT_ACCESSOR(step, VT_STEPS)
 #undef VT_ACCESSOR
 
 /* A live slot; VT_KIND_NONE ones are handed out as well. */

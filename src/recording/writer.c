@@ -34,6 +34,9 @@ static const struct {
     [VT_THREADS] = {sizeof(struct vt_thread), 128, 64},
     [VT_STREAMS] = {sizeof(struct vt_stream), 128, 64},
     [VT_CODES] = {sizeof(struct vt_code), 256, 32},
+    [VT_NAMES] = {sizeof(struct vt_frame_name), 1024, 16},
+    [VT_ALLOCATORS] = {sizeof(struct vt_allocator), 16, 64},
+    [VT_STEPS] = {sizeof(struct vt_step), 256, 64},
 };
 
 /* Makes sure that record i has an extent. */

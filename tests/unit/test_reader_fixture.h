@@ -39,6 +39,9 @@ static const uint32_t fixture_record_bytes[VT_SECTION_COUNT] = {
     [VT_THREADS] = sizeof(struct vt_thread),
     [VT_STREAMS] = sizeof(struct vt_stream),
     [VT_CODES] = sizeof(struct vt_code),
+    [VT_NAMES] = sizeof(struct vt_frame_name),
+    [VT_ALLOCATORS] = sizeof(struct vt_allocator),
+    [VT_STEPS] = sizeof(struct vt_step),
 };
 
 static inline struct vt_header *fixture_header(struct fixture *f)
