@@ -3,6 +3,7 @@
 # What gets built
 #   $(BUILD)/libvramtrack.so   the recorder: src/preload, src/recording, src/analysis and the views that need only libc
 #   $(BUILD)/vramtrack         the command: src/cli, src/views, src/analysis, src/recording and jansson (static)
+#                              (both with libiberty's reader of Rust names, static, if it is installed)
 #   $(BUILD)/lib/              helper libraries that both open at run time, for machines that lack them
 #   $(BUILD)/sim/              the simulated GPU (tests/sim/sim.mk)
 # Every .c file is found by wildcard and compiled once, position independent, for the library and the command alike.
@@ -81,10 +82,17 @@ COMMON = -fPIC -fvisibility=hidden -ftls-model=initial-exec $(OPT) -g -Wall -Wex
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE= $(COMMON) $(CFLAGS)
 DEPS = -MMD -MP
 
+# Reads Rust's names. A static archive of position independent code, so library and command can both have it; without it
+# those names stay as they are.
+LIBIBERTY := $(wildcard $(shell $(CC) -print-file-name=libiberty.a 2>/dev/null))
+ifneq ($(LIBIBERTY),)
+COMMON += -DVT_LIBIBERTY
+endif
+
 # A sanitizer's runtime finds what it intercepts by dlsym, before it is ready for code that it watches: dlsym's own path.
 UNSANITIZED := src/preload/resolve.c src/preload/options.c
 sanitize = $(if $(filter $(UNSANITIZED),$<),,$(SAN_FLAGS))
-LIB_LDFLAGS = -shared -Wl,-z,now -Wl,-z,relro -Wl,--no-undefined -Wl,-soname,libvramtrack.so $(SAN_FLAGS) $(LDFLAGS)
+LIB_LDFLAGS = -shared -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,--no-undefined -Wl,-soname,libvramtrack.so $(SAN_FLAGS) $(LDFLAGS)
 EXE_LDFLAGS = -Wl,-z,now -Wl,-z,relro $(SAN_FLAGS) $(LDFLAGS)
 
 # clang links its sanitizer runtime into programs only, so a library has the symbols open until it is loaded into one.
@@ -94,7 +102,7 @@ endif
 
 # --- sources ---------------------------------------------------------------------------------------------------------
 
-JSON_VIEWS := src/views/json.c
+JSON_VIEWS := $(wildcard src/views/json*.c)
 PRELOAD_SRC := $(wildcard src/preload/*.c src/preload/*/*.c)
 PRELOAD_ASM := $(wildcard src/preload/dlsym_$(ARCH).S)
 CORE_SRC := $(wildcard src/recording/*.c src/analysis/*.c src/views/*.c)
@@ -143,12 +151,12 @@ $(BUILD)/obj/%.o: src/%.S $(FLAGS_FILE)
 # Linked under another name and renamed: a process that has the old file mapped keeps the old file.
 $(BUILD)/libvramtrack.so: $(LIB_OBJ) $(EXPORTS)
 	$(say) LINK $@
-	$(Q)$(CC) $(LIB_LDFLAGS) -Wl,--version-script=$(EXPORTS) -o $@.tmp $(LIB_OBJ)
+	$(Q)$(CC) $(LIB_LDFLAGS) -Wl,--version-script=$(EXPORTS) -o $@.tmp $(LIB_OBJ) $(LIBIBERTY)
 	$(Q)mv -f $@.tmp $@
 
 $(BUILD)/vramtrack: $(CLI_OBJ)
 	$(say) LINK $@
-	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a
+	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a $(LIBIBERTY)
 	$(Q)mv -f $@.tmp $@
 
 $(CORE_LIB): $(CORE_OBJ)
@@ -184,7 +192,7 @@ $(BUILD)/unit/%.o: tests/unit/%.c $(FLAGS_FILE)
 .SECONDEXPANSION:
 $(BUILD)/unit/test_%: $(BUILD)/unit/test_%.o $$(addprefix $$(BUILD)/obj/,$$(UNIT_LINK_test_$$*)) $(CORE_LIB)
 	$(say) LINK $@
-	$(Q)$(CC) $(EXE_LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIB) -l:libjansson.a -lcmocka $(UNIT_LIBS_test_$*)
+	$(Q)$(CC) $(EXE_LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIB) -l:libjansson.a $(LIBIBERTY) -lcmocka $(UNIT_LIBS_test_$*)
 
 .PHONY: unit
 unit: $(UNIT_BIN) ## the unit test programs
@@ -199,10 +207,15 @@ check: tests ## unit, simulated GPU and integration tests; one PASS or FAIL line
 	@$(CHECK_ENV) scripts/check
 
 .PHONY: python-matrix
-python-matrix: ## the Python frames under the interpreters of other Debian releases (needs root and the network)
-	@found=$$(scripts/python-roots '$(ABS_BUILD)/python-roots'); \
+python-matrix: all sim ## the Python frames under interpreters of other Debian releases, and free-threaded ones (root, network)
+	@found=$$(scripts/python-roots '$(ABS_BUILD)/python-roots'; \
+	    scripts/python-threaded '$(ABS_BUILD)/python-roots/threaded' '$(ABS_BUILD)/python-roots/sid'); \
 	printf '%s\n' "$$found" | grep '^SKIP '; roots=$$(printf '%s\n' "$$found" | grep '^/' | paste -sd:); \
 	[ -z "$$roots" ] || $(CHECK_ENV) VT_PYTHONS="$$roots" VT_PYTHONS_ONLY=1 tests/python/run
+
+.PHONY: valgrind
+valgrind: all sim ## the Python frames and the whole recorder under memcheck, with python3 (a minute)
+	@$(CHECK_ENV) scripts/valgrind
 
 .PHONY: check-all
 check-all: ## check, then with ASan+UBSan, TSan, gcc -O0 and clang, each in its own build directory

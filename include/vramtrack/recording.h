@@ -29,7 +29,7 @@
 
 #define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
 #define VT_MAJOR 1
-#define VT_MINOR 2
+#define VT_MINOR 3
 #define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
 #define VT_HEADER_BYTES 8192u
 #define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
@@ -59,6 +59,9 @@ enum vt_section {
     VT_NAMES,         /* struct vt_frame_name: names of native frames that the process looked up itself (since 1.2) */
     VT_ALLOCATORS,    /* struct vt_allocator: a framework's allocator on one device (since 1.2) */
     VT_STEPS,         /* struct vt_step: training steps, thinned out evenly (since 1.2) */
+    VT_USAGES,        /* struct vt_usage: what a card held at one instant, and who (since 1.3) */
+    VT_PROCESSES,     /* struct vt_process_bytes: ranges named by usages (since 1.3) */
+    VT_PROGRAMS,      /* struct vt_program: compiled programs of a framework (since 1.3) */
     VT_SECTION_COUNT
 };
 
@@ -144,7 +147,12 @@ struct vt_header {
     uint32_t python;         /* string id: whose Python frames are read, or why none are (since 1.1) */
     uint32_t step_shift;     /* VT_STEPS record i is step number i << step_shift (since 1.2) */
     uint64_t steps;          /* training steps that have ended (since 1.2) */
-    uint8_t reserved[496];
+    uint64_t step_ns;        /* when the newest of them ended; 0: none has (since 1.3) */
+    uint64_t stretch_ns;     /* when the present stretch began, see enum vt_fate (since 1.3) */
+    uint32_t phase;          /* enum vt_phase of the present (since 1.3) */
+    uint32_t step_source;    /* enum vt_step_source: what counts as the end of a step (since 1.3) */
+    uint32_t nvml;          /* string id: whose figures VT_USAGES has, or why NVML gave none (since 1.3) */
+    uint8_t reserved[468];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
 };
@@ -165,7 +173,9 @@ struct vt_module {
     uint16_t unused;
     uint64_t seen_ns;      /* first use in a stack */
 };
-#define VT_MODULE_SELF 1u  /* this library */
+#define VT_MODULE_SELF 1u    /* this library */
+#define VT_MODULE_MAPPING 2u /* memory with code that the loader knows nothing of: `path` is the kernel's name for it, 0 for
+                                all anonymous memory together; bias 0 unless it is of a file (since 1.3) */
 
 /* A node of the stack tree. Walking `parent` goes from the innermost frame outwards. Ids are index + 1. Native and Python
  * stacks are trees of their own in one section; a site names one of each. */
@@ -173,9 +183,15 @@ struct vt_frame {
     uint32_t parent;  /* 0: outermost */
     uint32_t module;  /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address; VT_PYTHON */
     uint64_t where;   /* native: return address minus the module's bias (the caller's instruction ends there: look up
-                         where - 1). Python: index in VT_CODES << 32 | line (0: the line is not known) */
+                         where - 1). Python: index in VT_CODES << 32 | VT_PYTHON_ENTRY | VT_PYTHON_EMPTY | line */
 };
 #define VT_PYTHON 0xfffffffeu /* a vt_frame.module: the frame is a Python frame */
+#define VT_PYTHON_LINE 0x1fffffffu  /* 0: the line is not known */
+#define VT_PYTHON_ENTRY 0x80000000u /* the outermost frame of one call of the interpreter's evaluation loop: what native code
+                                       called; a stack without any doesn't say (since 1.3) */
+#define VT_PYTHON_EMPTY 0x60000000u /* how many calls of the loop stand between this frame and the next inner one without a
+                                       frame of their own (its function is returning): 0 to 3 (since 1.3) */
+#define VT_PYTHON_EMPTY_SHIFT 29
 
 /* A Python code object as it was when a stack first named it. */
 struct vt_code {
@@ -196,6 +212,16 @@ enum vt_phase {
     VT_PHASE_COUNT
 };
 
+/* What counts as the end of a training step; a later one of these makes the earlier ones count no more. */
+enum vt_step_source {
+    VT_STEP_NONE,
+    VT_STEP_ZERO_GRAD, /* Optimizer.zero_grad, from the third on */
+    VT_STEP_PROFILER,  /* torch.profiler's step, from the second on */
+    VT_STEP_OPTIMIZER, /* Optimizer.step */
+    VT_STEP_MARK,      /* vramtrack_step() */
+    VT_STEP_SOURCE_COUNT
+};
+
 /* When a freed allocation ended, seen from its birth. A step ends with the optimizer's step; a stretch is the time between
  * two changes of phase. */
 enum vt_fate {
@@ -206,8 +232,13 @@ enum vt_fate {
     VT_FATE_COUNT
 };
 
+struct vt_fate_sum {
+    uint64_t count, bytes;
+    uint64_t at_peak_bytes; /* of the site's at_peak_bytes: those that have been freed since */
+};
+
 /*
- * A site: all allocations of one (level, kind, device, api, stack).
+ * A site: all allocations of one (level, kind, device, api, stack, phase, range).
  * `at_peak_*` belong to the peak number `peak_epoch` of the site's scope; if the scope has seen a newer peak
  * (scope.epoch != peak_epoch), nothing happened at this site since before it, and live_* are the values at the peak.
  */
@@ -234,8 +265,7 @@ struct vt_site {
     uint8_t phase; /* enum vt_phase in which it allocates; part of what makes a site (since 1.2) */
     uint8_t unused;
     uint32_t range; /* string id: innermost named range around it; part of what makes a site (since 1.2) */
-    uint64_t fate[VT_FATE_COUNT];       /* how many of the freed ones ended when; their sum is free_calls (since 1.2) */
-    uint64_t fate_bytes[VT_FATE_COUNT]; /* their bytes (since 1.2) */
+    struct vt_fate_sum ended[VT_FATE_COUNT]; /* the freed ones by when they ended; the counts' sum is free_calls (since 1.3) */
 };
 
 /* Exact figures of one (level, kind, device). */
@@ -252,7 +282,7 @@ struct vt_total {
 struct vt_scope {
     uint8_t level, class_;
     int16_t device;
-    uint32_t unused;
+    uint32_t peak_phase; /* enum vt_phase at the peak (since 1.3) */
     uint64_t live_bytes, peak_bytes;
     uint64_t epoch;   /* number of peaks so far */
     uint64_t peak_ns;
@@ -285,6 +315,9 @@ struct vt_slot {
 };
 #define VT_SLOT_RELEASED 1u /* vmm_physical: no handle left, mappings keep it alive */
 #define VT_SLOT_RUNTIME 2u  /* seen in the runtime API only: a driver that the hooks do not reach */
+#define VT_SLOT_DIRECT 4u   /* level tensor: the driver's allocation itself, handed on, which it begins and ends with (since 1.2) */
+#define VT_SLOT_CAPTURE 8u  /* not stream-ordered, made while a CUDA graph was captured: `stream` is the capture's number, from 1
+                               (since 1.3) */
 
 enum vt_event_type {
     VT_EVENT_ALLOC = 1,
@@ -294,7 +327,10 @@ enum vt_event_type {
     VT_EVENT_FAILED_FREE,
     VT_EVENT_MOMENT,        /* address: index of the moment */
     VT_EVENT_POOL_TRIM,     /* address: the pool's handle; bytes: what it was told to keep */
-    VT_EVENT_CONTEXT_END    /* a context was destroyed or reset; address: its number in this recording */
+    VT_EVENT_CONTEXT_END,   /* a context was destroyed or reset; address: its number in this recording */
+    VT_EVENT_MARK,          /* the program marked a place; address: string id of the name (since 1.3) */
+    VT_EVENT_PHASE,         /* a stretch began; address: enum vt_phase (since 1.3) */
+    VT_EVENT_STEP           /* a step ended; address: its number, from 0 (since 1.3) */
 };
 
 struct vt_event {
@@ -321,6 +357,10 @@ struct vt_moment {
     uint64_t first_total, totals;
     uint64_t first_site, sites;
     uint64_t first_slot, slots; /* slots == 0 although something is live: they were not copied */
+    uint64_t steps;             /* as in the header, then (since 1.3) */
+    uint64_t step_ns, stretch_ns;
+    uint32_t phase;
+    uint32_t unused;
 };
 
 struct vt_moment_total {
@@ -373,15 +413,16 @@ struct vt_failure {
 
 struct vt_device {
     int32_t ordinal;       /* -1: slot not filled */
-    int32_t unused;
+    uint32_t flags;        /* VT_DEVICE_* (since 1.3) */
     char name[96];
-    uint8_t uuid[16];
+    uint8_t uuid[16];      /* of the MIG instance, where the device is one */
     uint64_t total_bytes;
     uint64_t free_bytes;   /* cuMemGetInfo at free_ns: inside the call that used the device first. If that allocated, its
                               memory is in use already, and what is recorded next */
     uint64_t free_ns;
-    uint64_t context_bytes; /* free memory that the creation of contexts took; 0: not measured */
+    uint64_t context_bytes; /* what the creation of the device's first context took; 0: not measured */
 };
+#define VT_DEVICE_MIG 1u /* a MIG instance of a card */
 
 struct vt_pool {
     uint64_t handle;
@@ -411,8 +452,9 @@ struct vt_stream {
 #define VT_STREAM_PER_THREAD 1u
 
 /*
- * The name of a native frame as the process saw it: kept for frames whose names cannot be found again elsewhere. The
- * records of one frame follow each other, innermost first (inlined functions, then the function itself).
+ * The name of a native frame as the process itself found it, at its end or when memory ran out: for reading the recording
+ * where the files are not. The records of one frame follow each other, innermost first (inlined functions, then the
+ * function itself), and are counted together. One record without function and file: looked up, and nothing is known.
  */
 struct vt_frame_name {
     uint64_t where;    /* as in vt_frame */
@@ -437,23 +479,91 @@ struct vt_allocator {
     uint8_t flags;                            /* VT_ALLOCATOR_* */
     uint64_t allocated_bytes, reserved_bytes; /* as it said last; 0 where it doesn't say */
     uint64_t reserved_peak_bytes;             /* the highest it said */
-    uint64_t sum_bytes;                       /* what its allocations and frees add up to since it was first seen */
-    uint64_t base_bytes;                      /* what it said it had before the first one seen */
-    uint64_t reports;                         /* how often it spoke */
+    uint64_t sum_bytes;                       /* what its allocations and frees add up to since it was first seen; JAX: when it
+                                                 was last asked */
+    uint64_t base_bytes;                      /* what it said it had before the first one seen; JAX: what it had beyond the
+                                                 arrays when it was last asked (temporaries, constants, rounding) */
+    uint64_t reports;                         /* how often it spoke (JAX: was asked) */
     uint64_t mismatches;                      /* how often allocated_bytes differed from base_bytes + sum_bytes */
     uint64_t worst_bytes;                     /* by how much at most */
     uint64_t unknown_frees;                   /* frees of what was not seen allocated */
     uint64_t unknown_bytes;
     uint64_t ooms; /* requests that it refused */
+    uint64_t limit_bytes, largest_free_bytes; /* as it said last: the most it may reserve, and its largest free block; 0 where
+                                                 it doesn't say (since 1.3) */
 };
 #define VT_ALLOCATOR_ASYNC 1u    /* hands its requests to the driver's stream-ordered pools */
 #define VT_ALLOCATOR_UNCACHED 2u /* hands each request to the driver */
+#define VT_ALLOCATOR_UNSEEN 4u   /* what it hands out is not seen: `name` says whose it is and why, device is -1 (since 1.3) */
 
 /* The end of a training step. Step number n (from 0) is kept if n is a multiple of 1 << header.step_shift. */
 struct vt_step {
     uint64_t end_ns;
     uint64_t tensor_bytes; /* live at level tensor on all devices, at the end */
     uint64_t driver_bytes; /* live device memory at level driver on all devices, at the end */
+};
+
+/* Why a usage was read. */
+enum vt_usage_cause {
+    VT_USAGE_BEFORE_CONTEXT, /* right before the device's first context was made */
+    VT_USAGE_AFTER_CONTEXT,  /* right after that */
+    VT_USAGE_OOM,            /* an out-of-memory was one: `moment` is what was live when it happened, a little earlier */
+    VT_USAGE_FINALIZE,       /* the interpreter shuts down */
+    VT_USAGE_END,            /* the process ends; CUDA is still there */
+    VT_USAGE_PROGRAM,        /* the program asked CUDA itself: only free and total are known; the newest one per device */
+    VT_USAGE_CAUSE_COUNT
+};
+
+#define VT_UNKNOWN_BYTES UINT64_MAX /* in a field of a usage: not known */
+
+/*
+ * What a device's memory held at one instant. Figures are NVML's (nvmlDeviceGetMemoryInfo_v2), whose total may exceed
+ * vt_device.total_bytes, which is what CUDA offers, by what the driver reserved. PROGRAM ones are CUDA's.
+ */
+struct vt_usage {
+    uint64_t time_ns;     /* 0 for those before the recording began */
+    int32_t device;
+    uint32_t moment;      /* index of the moment it was read for; VT_NONE */
+    uint8_t cause;        /* enum vt_usage_cause */
+    uint8_t flags;        /* VT_USAGE_* */
+    uint16_t unused;
+    uint32_t processes;   /* the device's processes, largest first: a range in VT_PROCESSES */
+    uint64_t first_process;
+    uint64_t more_processes, more_bytes; /* that found no room in the range */
+    uint64_t total_bytes;
+    uint64_t reserved_bytes; /* by the driver, for itself */
+    uint64_t free_bytes;
+    uint64_t used_bytes;  /* without what is reserved, where that is known */
+    uint64_t own_bytes;   /* of this process, as NVML lists it; 0: it is not in the list */
+    uint64_t live_bytes;  /* live device memory of this process on the device at that instant, level driver */
+    uint64_t pool_bytes;  /* that its stream-ordered pools may have kept at most beyond what was live in them */
+};
+#define VT_USAGE_LISTED 1u  /* there is a list of processes (it may be empty) */
+#define VT_USAGE_FOREIGN 2u /* its pids are of another namespace: this process is not found in it under its own */
+
+struct vt_process_bytes {
+    uint32_t pid;    /* as NVML says it: the host's, in a container */
+    uint32_t name;   /* string id; any bytes; 0: not known */
+    uint64_t bytes;  /* VT_UNKNOWN_BYTES: not known */
+    uint32_t flags;  /* VT_PROCESS_* */
+    uint32_t unused;
+};
+#define VT_PROCESS_SELF 1u /* the recorded process */
+
+/*
+ * Compiled programs of one name. A run takes temporary memory from the framework's arena beyond its arguments and outputs;
+ * no allocation is seen of that. Sizes are those of the executable with the largest temporaries, as its compiler says.
+ */
+struct vt_program {
+    uint32_t name;      /* string id */
+    uint32_t framework; /* enum vt_framework */
+    uint64_t executables, loaded; /* how many were run, and how many of them are still there */
+    uint64_t runs;
+    uint64_t temporary_bytes;
+    uint64_t argument_bytes, output_bytes;
+    uint64_t aliased_bytes; /* of the outputs, what is put into donated arguments */
+    uint64_t code_bytes;
+    uint64_t first_ns;
 };
 
 /*

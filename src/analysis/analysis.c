@@ -6,8 +6,16 @@
 #include <errno.h>
 #include <string.h>
 
+#include "analysis/account.h"
+
+static void close_symbols(const struct vt_analysis *a)
+{
+    if (a->own_symbols)
+        vt_symbols_close(a->symbols);
+}
+
 int vt_analysis_open(struct vt_analysis *a, struct vt_reading *reading, const char *moment, bool symbolize,
-                     const struct vt_stack_style *style)
+                     struct vt_symbols *shared, const struct vt_stack_style *style)
 {
     int error;
 
@@ -15,12 +23,14 @@ int vt_analysis_open(struct vt_analysis *a, struct vt_reading *reading, const ch
     a->style = style ? *style : vt_stack_style_for(reading, VT_SHOW_MERGED, NULL);
     if ((error = vt_model_build(&a->model, reading, moment)))
         return error;
-    if (symbolize && !(a->symbols = vt_symbols_open())) {
+    a->own_symbols = symbolize && !shared;
+    if (symbolize && !(a->symbols = shared ? shared : vt_symbols_open())) {
         vt_model_free(&a->model);
         return -ENOMEM;
     }
+    vt_account_add_parts(&a->model, a->symbols);
     if ((error = vt_findings_build(&a->findings, &a->model, a->symbols, &a->style))) {
-        vt_symbols_close(a->symbols);
+        close_symbols(a);
         vt_model_free(&a->model);
     }
     return error;
@@ -30,7 +40,7 @@ void vt_analysis_close(struct vt_analysis *a)
 {
     vt_findings_free(&a->findings);
     vt_model_free(&a->model);
-    vt_symbols_close(a->symbols);
+    close_symbols(a);
     memset(a, 0, sizeof *a);
 }
 

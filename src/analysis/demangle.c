@@ -95,12 +95,19 @@ void vt_demangled_shorten(char *text)
     text[arguments - name] = '\0';
 }
 
+bool vt_is_mangled(const char *name)
+{
+    return name[0] == '_' && (name[1] == 'Z' || name[1] == 'R') && isupper((unsigned char)name[2]);
+}
+
 char *vt_demangle(const char *symbol)
 {
     demangler *demangle = !strncmp(symbol, "_Z", 2) ? find_demangler() : NULL;
-    char *name = NULL, *copy;
+    char *name = vt_demangle_rust(symbol), *copy;
     int status = -1;
 
+    if (name)
+        return name;
     if (demangle)
         name = demangle(symbol, NULL, NULL, &status);
     if (!name || status) {

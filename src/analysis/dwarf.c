@@ -1,9 +1,9 @@
 /*
  * DWARF: from an address to the function that holds it, the functions inlined there, and the source lines.
  *
- * Compilation units are found by an index of all units' address ranges (not .debug_aranges, which clang does not
- * write). In a unit, the entries that contain the address are followed downwards; the chain from the function to the
- * innermost inlined call is the answer, where each inlined call says where in its caller it stands.
+ * The unit and the function are found by address (dwarf_units.c). In the function, the entries that contain the address
+ * are followed downwards; the chain from the function to the innermost inlined call is the answer, where each inlined
+ * call says where in its caller it stands.
  *
  * When libdw runs out of memory it calls a handler that must not return, and its own one ends the process. Inside
  * somebody else's process that is out of the question: our handler jumps back to where libdw was entered.
@@ -23,107 +23,18 @@ struct chain {
     uint32_t count;
 };
 
-static int by_start(const void *left, const void *right)
-{
-    const struct vt_object_range *a = left, *b = right;
-
-    return a->start < b->start ? -1 : a->start > b->start;
-}
-
-static bool add_range(struct vt_object *o, uint32_t *room, uint64_t start, uint64_t end)
-{
-    struct vt_object_range *grown;
-
-    if (o->range_count == *room) {
-        *room = *room ? *room * 2 : 256;
-        if (!(grown = realloc(o->ranges, *room * sizeof *grown)))
-            return false;
-        o->ranges = grown;
-    }
-    o->ranges[o->range_count++] = (struct vt_object_range){start, end, o->unit_count};
-    return true;
-}
-
-static bool add_unit(struct vt_object *o, uint32_t *room, const Dwarf_Die *die)
-{
-    Dwarf_Die *grown;
-
-    if (o->unit_count == *room) {
-        *room = *room ? *room * 2 : 64;
-        if (!(grown = realloc(o->units, *room * sizeof *grown)))
-            return false;
-        o->units = grown;
-    }
-    o->units[o->unit_count++] = *die;
-    return true;
-}
-
-static void read_units(struct vt_object *o)
-{
-    uint32_t unit_room = 0, range_room = 0;
-    Dwarf_CU *unit = NULL;
-    Dwarf_Die die, split;
-    uint8_t type;
-
-    o->units_read = true;
-    while (!o->elf->dwarf_get_units(o->dwarf, unit, &unit, NULL, &type, &die, &split)) {
-        Dwarf_Addr base, start, end;
-        ptrdiff_t offset = 0;
-        bool any = false;
-
-        if (type != DW_UT_compile && type != DW_UT_skeleton)
-            continue;
-        while ((offset = o->elf->dwarf_ranges(&die, offset, &base, &start, &end)) > 0)
-            if (start && start < end) /* functions that the linker dropped start at 0 */
-                any |= add_range(o, &range_room, start, end);
-        /* The split part, where it was found, holds the functions. */
-        if (any && !add_unit(o, &unit_room, type == DW_UT_skeleton && split.addr ? &split : &die))
-            break;
-    }
-    while (o->range_count && o->ranges[o->range_count - 1].unit >= o->unit_count) /* of a unit that found no room */
-        o->range_count--;
-    if (o->range_count)
-        qsort(o->ranges, o->range_count, sizeof *o->ranges, by_start);
-}
-
-static Dwarf_Die *find_unit(struct vt_object *o, uint64_t address)
-{
-    uint32_t low = 0, high, back;
-
-    if (!o->units_read)
-        read_units(o);
-    high = o->range_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (o->ranges[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (back = 0; low && back < 16; back++, low--)
-        if (address < o->ranges[low - 1].end)
-            return &o->units[o->ranges[low - 1].unit];
-    return NULL;
-}
-
-/* Follows the entries that contain the address. True once a function was found. */
-static bool descend(const struct vt_elfutils *elf, Dwarf_Die *parent, uint64_t address, struct chain *chain,
+/* Follows the entries of a function that contain the address. */
+static void descend(const struct vt_elfutils *elf, Dwarf_Die *parent, uint64_t address, struct chain *chain,
                     unsigned depth)
 {
     Dwarf_Die die;
 
     if (depth > DEPTH_MAX || elf->dwarf_child(parent, &die))
-        return false;
+        return;
     do {
         int tag = elf->dwarf_tag(&die);
         bool function = tag == DW_TAG_subprogram || tag == DW_TAG_inlined_subroutine;
 
-        if (tag == DW_TAG_namespace || tag == DW_TAG_module) {
-            if (descend(elf, &die, address, chain, depth + 1))
-                return true;
-            continue;
-        }
         if (!function && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block && tag != DW_TAG_catch_block)
             continue;
         if (elf->dwarf_haspc(&die, address) <= 0)
@@ -131,9 +42,8 @@ static bool descend(const struct vt_elfutils *elf, Dwarf_Die *parent, uint64_t a
         if (function && chain->count < VT_OBJECT_FRAMES)
             chain->die[chain->count++] = die;
         descend(elf, &die, address, chain, depth + 1);
-        return chain->count > 0;
+        return;
     } while (!elf->dwarf_siblingof(&die, &die));
-    return false;
 }
 
 /* The entry that declares what `die` is an instance or the definition of. */
@@ -166,51 +76,67 @@ static bool has_scope_name(int tag)
            tag == DW_TAG_union_type;
 }
 
-/* "scope::name" from the entries around a declaration, for functions without a linkage name. */
-static char *qualified(const struct vt_elfutils *elf, Dwarf_Die *declared, const char *name)
+/* "scope::name" from the entries around a declaration, outermost first, for functions without a linkage name. */
+static char *qualified(const struct vt_elfutils *elf, Dwarf_Die *scopes, uint32_t count, const char *name)
 {
-    Dwarf_Die *scopes = NULL;
-    int count = elf->dwarf_getscopes_die(declared, &scopes), i;
     size_t bytes = strlen(name) + 1;
     const char *part;
     char *text;
+    uint32_t i;
 
-    for (i = 1; i < count; i++)
+    for (i = 0; i < count; i++)
         if (has_scope_name(elf->dwarf_tag(&scopes[i])))
             bytes += ((part = elf->dwarf_diename(&scopes[i])) ? strlen(part) : 21) + 2;
     if ((text = malloc(bytes))) {
         text[0] = '\0';
-        for (i = count - 1; i >= 1; i--)
+        for (i = 0; i < count; i++)
             if (has_scope_name(elf->dwarf_tag(&scopes[i]))) {
                 part = elf->dwarf_diename(&scopes[i]);
                 strcat(strcat(text, part ? part : "(anonymous namespace)"), "::");
             }
         strcat(text, name);
     }
-    free(scopes);
     return text;
 }
 
+/* The same from a declaration of another unit (dwz, link-time optimization), which has no index. */
+static char *qualified_elsewhere(const struct vt_elfutils *elf, Dwarf_Die *declared, const char *name)
+{
+    Dwarf_Die *scopes = NULL, outermost_first[VT_SCOPES_MAX];
+    int found = elf->dwarf_getscopes_die(declared, &scopes), i;
+    uint32_t count = 0;
+
+    for (i = found - 1; i >= 1 && count < VT_SCOPES_MAX; i--)
+        outermost_first[count++] = scopes[i];
+    free(scopes);
+    return qualified(elf, outermost_first, count, name);
+}
+
 /* The name of a function or inlined call, malloc'ed; NULL if it has none. */
-static char *function_name(const struct vt_elfutils *elf, Dwarf_Die *unit, Dwarf_Die *die)
+static char *function_name(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *die)
 {
     Dwarf_Attribute attribute;
-    Dwarf_Die declared;
+    Dwarf_Die declared, scopes[VT_SCOPES_MAX];
     const char *name = NULL;
+    char *text = NULL;
 
     if (elf->dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute) ||
         elf->dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute))
         name = elf->dwarf_formstring(&attribute);
-    if (name)
-        return vt_demangle(name);
+    if (name && (text = vt_demangle(name)) && !vt_is_mangled(text))
+        return text;
+    free(text);
+    name = NULL; /* a mangling that nobody here can read: the scopes around the name say nearly as much */
     if (elf->dwarf_attr_integrate(die, DW_AT_name, &attribute))
         name = elf->dwarf_formstring(&attribute);
     if (!name)
         return NULL;
-    if (is_c(elf->dwarf_srclang(unit)))
+    if (is_c(elf->dwarf_srclang(&unit->die)))
         return strdup(name);
     declared = declaration(elf, die);
-    return qualified(elf, &declared, name);
+    if (declared.cu != unit->die.cu)
+        return qualified_elsewhere(elf, &declared, name);
+    return qualified(elf, scopes, vt_unit_scopes(unit, elf, &declared, scopes), name);
 }
 
 /* Where the inlined call stands in its caller. */
@@ -250,35 +176,62 @@ static void __attribute__((noreturn)) out_of_memory(void)
         __builtin_trap();
 }
 
+/* A DWARF of ours: when it runs out of memory, the process goes on. */
+static Dwarf *begin(struct vt_object *o, Elf *file)
+{
+    Dwarf *dwarf = o->elf->dwarf_begin_elf(file, DWARF_C_READ, NULL);
+
+    if (dwarf)
+        o->elf->dwarf_new_oom_handler(dwarf, out_of_memory);
+    return dwarf;
+}
+
+/* libdw looks for the dwz file at the place that the link names and under /usr/lib/debug. */
+static void open_alt(struct vt_object *o)
+{
+    Dwarf *alt = o->elf->dwarf_getalt(o->dwarf);
+
+    if (alt)
+        o->elf->dwarf_new_oom_handler(alt, out_of_memory);
+    else if (vt_object_find_alt(o) && (o->alt = begin(o, o->alt_elf)))
+        o->elf->dwarf_setalt(o->dwarf, o->alt);
+}
+
 void vt_object_open_dwarf(struct vt_object *o, Elf *file)
 {
     jmp_buf here;
 
+    if (!vt_object_section(o->elf, file, ".debug_info") && !vt_object_section(o->elf, file, ".zdebug_info"))
+        return; /* other sections alone would hide the debug file that has everything */
     escape = &here;
     if (setjmp(here))
         o->dwarf = NULL;
-    else if ((o->dwarf = o->elf->dwarf_begin_elf(file, DWARF_C_READ, NULL)))
-        o->elf->dwarf_new_oom_handler(o->dwarf, out_of_memory);
+    else if ((o->dwarf = begin(o, file)))
+        open_alt(o);
     escape = NULL;
 }
 
 /* The frames around an address of a unit that has it. */
 static uint32_t find_frames(struct vt_object *o, uint64_t address, struct vt_object_frame *frames)
 {
-    Dwarf_Die *unit = find_unit(o, address);
+    struct vt_unit *found = vt_units_find(&o->units, o->elf, o->dwarf, address);
+    Dwarf_Die *unit = found ? &found->die : NULL, *function;
     struct chain chain;
     uint32_t i;
 
     chain.count = 0;
     if (!unit)
         return 0;
-    descend(o->elf, unit, address, &chain, 0);
+    if ((function = vt_unit_function(found, o->elf, address))) {
+        chain.die[chain.count++] = *function;
+        descend(o->elf, function, address, &chain, 0);
+    }
     memset(frames, 0, (chain.count ? chain.count : 1) * sizeof *frames);
     line_place(o->elf, unit, address, &frames[0]);
     for (i = 0; i < chain.count; i++) {
         Dwarf_Die *die = &chain.die[chain.count - 1 - i];
 
-        frames[i].function = function_name(o->elf, unit, die);
+        frames[i].function = function_name(o->elf, found, die);
         if (i + 1 < chain.count)
             call_place(o->elf, unit, die, &frames[i + 1]);
     }

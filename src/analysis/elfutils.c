@@ -53,6 +53,9 @@ static bool take(void *elf, void *dw)
         return false;
     VT_DW_FUNCTIONS(X)
 #undef X
+#define X(name) table.name = (__typeof__(table.name))dlsym(dw, #name);
+    VT_PACK_FUNCTIONS(X)
+#undef X
     return table.elf_version(EV_CURRENT) != EV_NONE;
 }
 

@@ -25,6 +25,9 @@ struct vt_finding_builder {
 
 struct vt_finding *vt_new_finding(struct vt_finding_builder *b, enum vt_family family, enum vt_confidence confidence,
                                   const char *title, ...) __attribute__((format(printf, 4, 5)));
+/* For what is known only when a finding's sites have been looked at. */
+void vt_retitle(struct vt_finding_builder *b, struct vt_finding *finding, enum vt_confidence confidence,
+                const char *title, ...) __attribute__((format(printf, 4, 5)));
 void vt_add_evidence(struct vt_finding_builder *b, struct vt_finding *finding, const char *text, ...)
     __attribute__((format(printf, 3, 4)));
 void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *finding, uint64_t saves_bytes, const char *text,
@@ -37,9 +40,19 @@ const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t sta
 /* True if the model shows the end of the run (not a moment inside it), where "still live" means "never freed". */
 bool vt_is_final(const struct vt_model *model);
 
+/* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
+void vt_show_site(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *site);
+
+/* Does the site hold memory that a driver call made and nobody freed? */
+bool vt_holds_memory(const struct vt_site_row *site);
+
 /* The rules, one per file. */
-void vt_find_failures(struct vt_finding_builder *b);     /* findings_failures.c: capacity, limit, misuse */
+void vt_find_ooms(struct vt_finding_builder *b);         /* findings_oom.c: capacity, limit, fragmentation */
+void vt_find_misuses(struct vt_finding_builder *b);      /* findings_failures.c: misuse */
 void vt_find_failed_calls(struct vt_finding_builder *b); /* findings_calls.c: misuse, limit */
-void vt_find_live(struct vt_finding_builder *b);         /* findings_live.c: leak, cache, overhead */
+void vt_find_kept(struct vt_finding_builder *b);         /* findings_kept.c: pending */
+void vt_find_leaks(struct vt_finding_builder *b);        /* findings_live.c: leak */
+void vt_find_growth(struct vt_finding_builder *b);       /* findings_growth.c: growth */
+void vt_find_pools(struct vt_finding_builder *b);        /* findings_pools.c: cache, waste, overhead */
 
 #endif

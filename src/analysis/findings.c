@@ -1,6 +1,6 @@
 /*
- * Findings: runs the rules and keeps their results; see findings.h. The rules themselves are in findings_failures.c,
- * findings_calls.c and findings_live.c.
+ * Findings: runs the rules and keeps their results; see findings.h. The rules themselves are in the other files
+ * named findings_*.c.
  */
 #include "analysis/findings.h"
 
@@ -70,6 +70,18 @@ struct vt_finding *vt_new_finding(struct vt_finding_builder *b, enum vt_family f
     f->title = formatted(b, title, arguments);
     va_end(arguments);
     return f;
+}
+
+void vt_retitle(struct vt_finding_builder *b, struct vt_finding *f, enum vt_confidence confidence, const char *title,
+                ...)
+{
+    va_list arguments;
+
+    free(f->title);
+    f->confidence = confidence;
+    va_start(arguments, title);
+    f->title = formatted(b, title, arguments);
+    va_end(arguments);
 }
 
 void vt_add_evidence(struct vt_finding_builder *b, struct vt_finding *f, const char *text, ...)
@@ -176,15 +188,26 @@ bool vt_finding_is_loud(const struct vt_finding *finding)
            finding->confidence != VT_POSSIBLE;
 }
 
+bool vt_finding_is_placed(const struct vt_finding *finding)
+{
+    return finding->family == VT_FAMILY_LEAK || finding->family == VT_FAMILY_GROWTH ||
+           finding->family == VT_FAMILY_MISUSE || finding->family == VT_FAMILY_PENDING ||
+           (finding->family == VT_FAMILY_FRAGMENTATION && finding->site_count);
+}
+
 int vt_findings_build(struct vt_findings *findings, struct vt_model *model, struct vt_symbols *symbols,
                       const struct vt_stack_style *style)
 {
     struct vt_finding_builder b = {.findings = findings, .model = model, .symbols = symbols, .style = style};
 
     memset(findings, 0, sizeof *findings);
-    vt_find_failures(&b);
+    vt_find_ooms(&b);
+    vt_find_misuses(&b);
     vt_find_failed_calls(&b);
-    vt_find_live(&b);
+    vt_find_kept(&b);
+    vt_find_leaks(&b);
+    vt_find_growth(&b);
+    vt_find_pools(&b);
     if (model->missing[0])
         vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, "The recording is incomplete: nothing can be said about %s.",
                        model->missing);

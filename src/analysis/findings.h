@@ -66,6 +66,9 @@ void vt_findings_free(struct vt_findings *findings);
 /* Worth a line on a terminal: neither "nothing found" nor by design, and more than possible. */
 bool vt_finding_is_loud(const struct vt_finding *finding);
 
+/* Its first evidence names a place that is worth a line beside the title. */
+bool vt_finding_is_placed(const struct vt_finding *finding);
+
 /* Schema words. */
 const char *vt_family_name(enum vt_family family);
 const char *vt_confidence_name(enum vt_confidence confidence);

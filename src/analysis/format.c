@@ -67,8 +67,13 @@ const char *vt_format_place(char *buffer, size_t bytes, const struct vt_display_
         snprintf(buffer, bytes, "%s (%s)", frame->function ? frame->function : "?", vt_basename(frame->file));
         return buffer;
     }
-    module = frame->module ? vt_basename(frame->module) : frame->lang == VT_LANG_PYTHON ? "Python" : "?";
-    if (frame->function && frame->file && frame->line)
+    module = frame->origin                   ? frame->origin
+             : frame->module                 ? vt_basename(frame->module)
+             : frame->lang == VT_LANG_PYTHON ? "Python"
+                                             : "?";
+    if (frame->function && frame->function == frame->origin)
+        snprintf(buffer, bytes, "%s", frame->function);
+    else if (frame->function && frame->file && frame->line)
         snprintf(buffer, bytes, "%s (%s:%u)", frame->function, vt_basename(frame->file), frame->line);
     else if (frame->function)
         snprintf(buffer, bytes, "%s (%s)", frame->function, module);
@@ -76,6 +81,8 @@ const char *vt_format_place(char *buffer, size_t bytes, const struct vt_display_
         snprintf(buffer, bytes, "? (%s:%u)", vt_basename(frame->file), frame->line);
     else if (frame->lang == VT_LANG_PYTHON)
         snprintf(buffer, bytes, "? (Python)");
+    else if (frame->nearest)
+        snprintf(buffer, bytes, "%s+0x%llx (after %s)", module, (unsigned long long)frame->offset, frame->nearest);
     else
         snprintf(buffer, bytes, "%s+0x%llx", module, (unsigned long long)frame->offset);
     return buffer;

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "analysis/account.h"
+#include "analysis/category.h"
 
 /* Room for `count` elements that is never empty, zeroed. */
 static void *table(uint64_t count, size_t bytes)
@@ -79,6 +80,13 @@ static const struct vt_scope *main_scope(const struct vt_reading *r)
             best = scope;
     }
     return best ? best : vt_reading_scope(r, 0);
+}
+
+unsigned vt_model_peak_phase(const struct vt_model *m)
+{
+    const struct vt_scope *scope = main_scope(m->reading);
+
+    return scope ? scope->peak_phase : VT_PHASE_NONE;
 }
 
 static uint64_t now_ns(const struct vt_header *h)
@@ -286,6 +294,22 @@ static void at_death(struct vt_model *m)
     }
 }
 
+/* When the newest live allocation of each site was made: in its slots, as far as these are in the file. */
+static void take_ages(struct vt_model *m)
+{
+    enum vt_section section = m->recorded ? VT_MOMENT_SLOTS : VT_LIVE;
+    uint64_t first = m->recorded ? m->recorded->first_slot : 0,
+             count = m->recorded ? m->recorded->slots : vt_reading_count(m->reading, section), i;
+    const struct vt_slot *slot;
+
+    for (i = 0; i < count && (slot = vt_reading_record(m->reading, section, first + i)); i++) {
+        struct vt_site_row *site = slot->kind == VT_KIND_NONE ? NULL : site_in_order(m, slot->site);
+
+        if (site && slot->time_ns > site->newest_ns)
+            site->newest_ns = slot->time_ns;
+    }
+}
+
 static int by_bytes(const void *left, const void *right)
 {
     const struct vt_site_row *a = left, *b = right;
@@ -398,9 +422,17 @@ int vt_model_build(struct vt_model *m, struct vt_reading *r, const char *moment)
         at_highest(m);
     else if (m->end == VT_PROCESS_KILLED)
         at_death(m);
-    for (i = 0; i < m->site_count; i++)
-        m->sites[i].growth = vt_model_growth(m->sites[i].record, m->sites[i].live_bytes, m->sites[i].live_count,
-                                             m->moment_ns);
+    if (strcmp(m->moment, "peak"))
+        take_ages(m);
+    if ((error = vt_fragmentation_build(&m->fragmentation, r, m->recorded))) {
+        vt_model_free(m);
+        return error;
+    }
+    for (i = 0; i < m->site_count; i++) {
+        m->sites[i].growth = vt_model_growth_of(m, &m->sites[i]);
+        m->sites[i].pool = vt_fragmentation_is_pool(&m->fragmentation, m->sites[i].index);
+    }
+    vt_category_prepare(m);
     if ((error = vt_account_build(m))) {
         vt_model_free(m);
         return error;
@@ -413,10 +445,13 @@ void vt_model_free(struct vt_model *m)
 {
     uint32_t i;
 
-    for (i = 0; i < m->device_count; i++)
+    for (i = 0; i < m->device_count; i++) {
         free(m->devices[i].libraries);
+        free(m->devices[i].others);
+    }
     for (i = 0; i < m->note_count; i++)
         free(m->notes[i]);
+    vt_fragmentation_free(&m->fragmentation);
     free(m->devices);
     free(m->notes);
     free(m->totals);

@@ -33,7 +33,8 @@ static const struct {
     {"libgcc_s.so", NULL, VT_MODULE_SYSTEM},
     {"libgomp", NULL, VT_MODULE_SYSTEM},
     {"libffi.so", NULL, VT_MODULE_SYSTEM},
-    {"libffi-", NULL, VT_MODULE_SYSTEM}, /* renamed by Python wheels */
+    {"libffi-", NULL, VT_MODULE_SYSTEM},      /* renamed by Python wheels */
+    {"memfd:libffi", NULL, VT_MODULE_SYSTEM}, /* its closures */
     {"_ctypes.", NULL, VT_MODULE_SYSTEM},
     {"linux-vdso", NULL, VT_MODULE_SYSTEM},
     {"[vdso]", NULL, VT_MODULE_SYSTEM},
@@ -82,6 +83,57 @@ static const struct {
     {NULL, "/numba", VT_MODULE_FRAMEWORK},
 };
 
+/* The same, for code that is generated at run time: its library is loaded, or calls it. */
+static const struct {
+    const char *prefix, *anywhere, *name;
+} generators[] = {
+    {"libllvmlite", NULL, "numba/LLVM"},
+    {NULL, "/llvmlite/", "numba/LLVM"},
+    {NULL, "/numba/", "numba/LLVM"},
+    {"libjax", NULL, "XLA"},
+    {"xla_", NULL, "XLA"},
+    {NULL, "/jaxlib/", "XLA"},
+    {"libtensorflow", NULL, "XLA"},
+    {NULL, "/tensorflow/", "XLA"},
+    {"libjulia", NULL, "Julia"},
+    {"libjvm.so", NULL, "Java"},
+    {"libclrjit.so", NULL, ".NET"},
+    {"libluajit", NULL, "LuaJIT"},
+    {"libnode.so", NULL, "V8"},
+};
+
+/* name is the path's last part. Written out: this is asked for every frame of every stack. */
+static bool fits(const char *path, const char *name, const char *prefix, const char *anywhere)
+{
+    for (; prefix && *prefix; prefix++, name++)
+        if (*name != *prefix)
+            return false;
+    return !anywhere || (strstr(name, ".so") && strstr(path, anywhere));
+}
+
+const char *vt_module_generator(const char *path)
+{
+    const char *name = vt_basename(path);
+    size_t i;
+
+    for (i = 0; i < sizeof generators / sizeof generators[0]; i++)
+        if (fits(path, name, generators[i].prefix, generators[i].anywhere))
+            return generators[i].name;
+    return NULL;
+}
+
+/* Triton compiles one launcher per kernel into a folder of its own, and one helper for all. */
+const char *vt_module_made_by_program(const char *path)
+{
+    const char *name = vt_basename(path);
+
+    if (!strncmp(name, "__triton_launcher", 17))
+        return "Triton launcher";
+    if (!strncmp(name, "cuda_utils.", 11) && strstr(path, "/.triton/cache/"))
+        return "Triton's CUDA helper";
+    return NULL;
+}
+
 const char *vt_basename(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -101,7 +153,7 @@ bool vt_module_is_interpreter(const char *path)
     rest = name + 6;
     rest += strspn(rest, "0123456789.");
     rest += strspn(rest, "dt");
-    return !*rest || !strcmp(rest, "-dbg");
+    return !*rest || !strcmp(rest, "-dbg") || !strcmp(rest, " (deleted)"); /* upgraded while it ran */
 }
 
 bool vt_python_is_framework(const char *file)
@@ -125,13 +177,9 @@ enum vt_module_class vt_module_class(const char *path)
     const char *name = vt_basename(path);
     size_t i;
 
-    for (i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if (rules[i].prefix && strncmp(name, rules[i].prefix, strlen(rules[i].prefix)))
-            continue;
-        if (rules[i].anywhere && (!strstr(path, rules[i].anywhere) || !strstr(name, ".so")))
-            continue;
-        return rules[i].class_;
-    }
+    for (i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (fits(path, name, rules[i].prefix, rules[i].anywhere))
+            return rules[i].class_;
     return vt_module_is_interpreter(name) ? VT_MODULE_SYSTEM : VT_MODULE_APPLICATION;
 }
 
@@ -151,8 +199,9 @@ uint32_t vt_owner_module(const struct vt_reading *reading, uint32_t stack)
 
     for (steps = 0; steps < VT_STACK_FRAMES_MAX && (frame = vt_reading_frame(reading, id)); steps++) {
         uint32_t module = frame->module;
+        const struct vt_module *m = vt_reading_module(reading, module);
 
-        if (vt_reading_module(reading, module)) {
+        if (m && !(m->flags & VT_MODULE_MAPPING)) { /* generated code works for whoever calls it */
             enum vt_module_class class_ = vt_module_class_at(reading, module);
 
             if (class_ != VT_MODULE_OURS && class_ != VT_MODULE_CUDA && class_ != VT_MODULE_SYSTEM)

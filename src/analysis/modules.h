@@ -27,6 +27,12 @@ enum vt_module_class vt_module_class(const char *path);
 /* The same for a module of a recording (index; VT_NONE and bad ones: application). */
 enum vt_module_class vt_module_class_at(const struct vt_reading *reading, uint32_t module);
 
+/* Who generates code at run time, by the path of its library: "numba/LLVM", "XLA", ...; NULL: nobody known. */
+const char *vt_module_generator(const char *path);
+
+/* What a file that a program made for itself is: "Triton launcher"; NULL: no such file. */
+const char *vt_module_made_by_program(const char *path);
+
 /* A python executable or libpython, by its path. */
 bool vt_module_is_interpreter(const char *path);
 

@@ -39,6 +39,28 @@ const char *vt_level_name(unsigned level)
     return pick(names, COUNT(names), level);
 }
 
+const char *vt_phase_name(unsigned phase)
+{
+    static const char *const names[VT_PHASE_COUNT] = {[VT_PHASE_NONE] = "none",
+                                                      [VT_PHASE_BACKWARD] = "backward",
+                                                      [VT_PHASE_OPTIMIZER] = "optimizer",
+                                                      [VT_PHASE_ZERO_GRAD] = "zero_grad",
+                                                      [VT_PHASE_DATA] = "data"};
+
+    return pick(names, COUNT(names), phase);
+}
+
+const char *vt_step_source_name(unsigned source)
+{
+    static const char *const names[VT_STEP_SOURCE_COUNT] = {[VT_STEP_NONE] = "none",
+                                                            [VT_STEP_ZERO_GRAD] = "zero_grad",
+                                                            [VT_STEP_PROFILER] = "profiler",
+                                                            [VT_STEP_OPTIMIZER] = "optimizer",
+                                                            [VT_STEP_MARK] = "mark"};
+
+    return pick(names, COUNT(names), source);
+}
+
 const char *vt_failure_name(unsigned kind)
 {
     static const char *const names[VT_FAILURE_KIND_COUNT] = {

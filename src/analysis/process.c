@@ -45,15 +45,19 @@ static bool is_alive(const char *fields, uint64_t start_ticks)
     return strtoull(fields, NULL, 10) == start_ticks;
 }
 
-enum vt_process_end vt_model_process_end(const struct vt_header *header)
+bool vt_model_process_lives(int32_t pid, uint64_t start_ticks)
 {
     char buffer[1024];
-    const char *fields;
+    const char *fields = pid > 0 ? stat_fields(pid, buffer, sizeof buffer) : NULL;
 
+    return fields && is_alive(fields, start_ticks);
+}
+
+enum vt_process_end vt_model_process_end(const struct vt_header *header)
+{
     if (header->end == VT_END_EXIT || header->end == VT_END_EXEC)
         return VT_PROCESS_EXIT;
-    fields = header->pid > 0 ? stat_fields(header->pid, buffer, sizeof buffer) : NULL;
-    return fields && is_alive(fields, header->process_start_ticks) ? VT_PROCESS_RUNNING : VT_PROCESS_KILLED;
+    return vt_model_process_lives(header->pid, header->process_start_ticks) ? VT_PROCESS_RUNNING : VT_PROCESS_KILLED;
 }
 
 const char *vt_model_end_words(char *buffer, const struct vt_model *m, bool status_known, int status)

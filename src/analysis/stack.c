@@ -43,6 +43,8 @@ static int add_python(struct vt_trace *trace, uint32_t *room, const struct vt_re
     if (!shown)
         return -ENOMEM;
     shown->lang = VT_LANG_PYTHON;
+    shown->entry = frame->where & VT_PYTHON_ENTRY;
+    shown->empty = (frame->where & VT_PYTHON_EMPTY) >> VT_PYTHON_EMPTY_SHIFT;
     if (!code)
         return 0;
     shown->function = chars_or_null(reading, code->function);
@@ -51,31 +53,53 @@ static int add_python(struct vt_trace *trace, uint32_t *room, const struct vt_re
     return 0;
 }
 
+/* Code that is in no loaded object. Anonymous memory is no module to anybody. */
+static int add_generated(struct vt_trace *trace, uint32_t *room, const struct vt_reading *reading,
+                         struct vt_symbols *symbols, const struct vt_frame *frame)
+{
+    const struct vt_module *mapping = vt_reading_module(reading, frame->module);
+    struct vt_display_frame *shown = append(trace, room);
+    struct vt_symbol symbol = {NULL, 0};
+
+    if (!shown)
+        return -ENOMEM;
+    shown->lang = VT_LANG_NATIVE;
+    shown->module = mapping ? chars_or_null(reading, mapping->path) : NULL;
+    shown->offset = frame->where;
+    shown->generated = mapping != NULL;
+    if (symbols)
+        symbol = vt_symbols_frame(symbols, reading, frame, NULL);
+    if (symbol.count)
+        shown->function = symbol.frames[0].function;
+    return 0;
+}
+
 /* The display frames of one recorded frame: the inlined ones, then the function itself. */
 static int add_native(struct vt_trace *trace, uint32_t *room, const struct vt_reading *reading,
                       struct vt_symbols *symbols, const struct vt_frame *frame)
 {
     const struct vt_module *module = vt_reading_module(reading, frame->module);
-    const char *path = module ? vt_reading_chars(reading, module->path) : NULL;
     bool ours = module && vt_module_class_at(reading, frame->module) == VT_MODULE_OURS;
     struct vt_symbol symbol = {NULL, 0};
     uint32_t i = 0;
 
-    if (symbols && module && !ours && frame->where)
-        symbol = vt_symbols_find(symbols, path, module->build_id,
-                                 module->build_id_bytes <= sizeof module->build_id ? module->build_id_bytes : 0,
-                                 frame->where - 1);
+    if (!module || module->flags & VT_MODULE_MAPPING)
+        return add_generated(trace, room, reading, symbols, frame);
+    if (symbols && !ours)
+        symbol = vt_symbols_frame(symbols, reading, frame, NULL);
     do {
         struct vt_display_frame *shown = append(trace, room);
 
         if (!shown)
             return -ENOMEM;
         shown->lang = VT_LANG_NATIVE;
-        shown->module = path;
+        shown->module = vt_reading_chars(reading, module->path);
         shown->offset = frame->where;
         shown->ours = ours;
+        shown->origin = vt_module_made_by_program(shown->module);
         if (i < symbol.count) {
-            shown->function = symbol.frames[i].function;
+            shown->function = symbol.frames[i].nearest ? NULL : symbol.frames[i].function;
+            shown->nearest = symbol.frames[i].nearest ? symbol.frames[i].function : NULL;
             shown->file = symbol.frames[i].file;
             shown->line = symbol.frames[i].line;
             shown->inlined = i + 1 < symbol.count;
@@ -128,6 +152,7 @@ int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, str
         vt_trace_free(&natives);
         return error;
     }
+    vt_name_generated(&natives, reading);
     vt_mark_interpreter(&natives);
     vt_fold_native(&natives);
     vt_fold_python(&pythons);

@@ -28,9 +28,15 @@ struct vt_display_frame {
     uint32_t line;        /* 0: unknown */
     const char *module;   /* path; NULL: none, and always for Python */
     uint64_t offset;      /* address in the module's file, or the absolute address without a module; Python: 0 */
+    const char *nearest;  /* native, function NULL: the last exported name before the address, which is not in it */
+    const char *origin;   /* native, what code is that is in no file, or in one that a program made: "JIT code (XLA)",
+                             "Triton launcher". Without a name of its own, `function` is the same */
     bool hidden, ours, inlined;
+    bool generated;   /* native: not in the file of a loaded object */
     bool interpreter; /* native: runs Python code, or is on the way to it */
     bool replaced;    /* an interpreter's frame that Python frames stand for */
+    bool entry;       /* Python: the outermost frame of one call of the evaluation loop */
+    uint8_t empty;    /* Python: calls of the loop without a frame between this one and the next inner one */
 };
 
 struct vt_trace {

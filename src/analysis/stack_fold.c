@@ -7,14 +7,14 @@
 #include "analysis/modules.h"
 #include "analysis/stack_rules.h"
 
-/* Headers that come with a compiler or with CUDA: their inline functions are not the user's code. */
+/* Sources that come with a compiler or with CUDA: their inline functions are not the user's code. */
 bool vt_fold_is_foreign(const char *file)
 {
     const char *name = vt_basename(file);
 
-    return vt_starts(file, "/usr/include/") || strstr(file, "/include/c++/") || strstr(file, "/thrust/") ||
-           strstr(file, "/cub/") || strstr(file, "/include/cuda") || vt_starts(name, "cuda_runtime") ||
-           strstr(file, "/cccl/");
+    return vt_starts(file, "/usr/include/") || vt_starts(file, "/rustc/") || strstr(file, "/include/c++/") ||
+           strstr(file, "/thrust/") || strstr(file, "/cub/") || strstr(file, "/include/cuda") ||
+           vt_starts(name, "cuda_runtime") || strstr(file, "/cccl/");
 }
 
 /* Entry points and internals of a CUDA runtime that was linked statically. `file` may be NULL. */
@@ -90,7 +90,7 @@ bool vt_fold_is_start(const struct vt_display_frame *frame)
 /* ctypes, and what it calls C functions with: the caller and the called one say it all. */
 static bool is_bridge(const char *name)
 {
-    return vt_starts(name, "_ctypes.") || vt_starts(name, "libffi");
+    return vt_starts(name, "_ctypes.") || vt_starts(name, "libffi") || vt_starts(name, "memfd:libffi");
 }
 
 static bool hides(const struct vt_display_frame *frame)

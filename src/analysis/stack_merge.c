@@ -9,10 +9,11 @@
  *   Python         p q     r
  *   merged   E a p q b r start          with the I behind the Python frames, hidden
  *
- * Which Python frame belongs to which run is told where it can be: if only one run evaluates anything; if evaluations and
- * Python frames are equal in number; and up to 3.10, where each evaluation is one frame. Otherwise all Python frames
- * stand at the innermost run, and the native frames behind it follow them. Without the interpreter's symbols, runs of
- * unnamed frames count. If there is no run at all (a stripped program with the interpreter inside, a native stack cut
+ * Which Python frame belongs to which run is told where it can be: if the recording says where each call of the evaluation
+ * loop began (VT_PYTHON_ENTRY); up to 3.10, where each evaluation is one frame; if evaluations and Python frames are equal
+ * in number; and if only one run evaluates anything. Otherwise all Python frames stand at the innermost run, and the
+ * native frames behind it follow them. Without the interpreter's symbols, runs of unnamed frames count, and each is taken
+ * for one evaluation if that fits. If there is no run at all (a stripped program with the interpreter inside, a native stack cut
  * short), the Python frames stand behind the native ones, before start-up code: what is innermost is what they called.
  * No Python frame is ever lost, repeated or moved against another one: the two counts need not agree.
  */
@@ -180,18 +181,64 @@ static uint32_t keep_possible(struct run *runs, uint32_t count, uint32_t evaluat
     return kept;
 }
 
-/* Says how many of the `left` Python frames belong to each run; see the top of this file. */
-static void share(struct run *runs, uint32_t count, uint32_t evaluations, uint32_t left, unsigned minor)
-{
-    bool one_each = evaluations && ((minor && minor <= 10) || evaluations == left);
-    uint32_t i;
+/* A Python stack while its frames are dealt out to evaluations, innermost first. */
+struct deal {
+    const struct vt_trace *python;
+    bool one_each; /* each frame is an evaluation of its own */
+    uint32_t dealt;
+    uint32_t empty; /* evaluations without a frame before the next one */
+};
 
-    for (i = 0; one_each && i + 1 < count; i++) {
-        runs[i].take = runs[i].evaluations < left ? runs[i].evaluations : left;
-        left -= runs[i].take;
+static void look_ahead(struct deal *d)
+{
+    d->empty = d->dealt < d->python->count ? d->python->frames[d->dealt].empty : 0;
+}
+
+/* How many frames belong to the next evaluation. */
+static uint32_t deal_one(struct deal *d)
+{
+    uint32_t first = d->dealt;
+    bool last = false;
+
+    if (d->empty) {
+        d->empty--;
+        return 0;
     }
+    for (; d->dealt < d->python->count && !last; d->dealt++)
+        last = d->one_each || d->python->frames[d->dealt].entry;
+    look_ahead(d);
+    return d->dealt - first;
+}
+
+/* How many evaluations the recording tells of; 0: it does not say. */
+static uint32_t count_recorded(const struct vt_trace *python)
+{
+    uint32_t i, entries = 0, empty = 0;
+
+    for (i = 0; i < python->count; i++) {
+        entries += python->frames[i].entry;
+        empty += python->frames[i].empty;
+    }
+    return entries ? entries + empty : 0;
+}
+
+/* Says how many Python frames belong to each run; see the top of this file. */
+static void share(struct run *runs, uint32_t count, uint32_t evaluations, const struct vt_trace *python, unsigned minor)
+{
+    uint32_t recorded = count_recorded(python), i, k;
+    bool one_each = !recorded && ((minor && minor <= 10) || evaluations == python->count);
+    struct deal deal = {python, one_each, 0, 0};
+
+    if (!evaluations && recorded == count)
+        for (i = 0; i < count; i++, evaluations++)
+            runs[i].evaluations = 1;
+    look_ahead(&deal);
+    for (i = 0; evaluations && (recorded || one_each) && i + 1 < count; i++)
+        for (k = 0; k < runs[i].evaluations; k++)
+            runs[i].take += deal_one(&deal);
     if (count)
-        runs[one_each ? count - 1 : 0].take += left;
+        runs[i].take += python->count -
+                        deal.dealt; /* what is left; all of it, to the innermost run, if it can't be told */
 }
 
 /* Where Python frames go when no frame of the interpreter is there. */
@@ -227,7 +274,7 @@ int vt_trace_merge(struct vt_trace *merged, struct vt_trace *native, const struc
     count = keep_possible(runs, count, evaluations);
     if (!count)
         runs[count++] = (struct run){.first = behind_natives(native)};
-    share(runs, count, evaluations, python->count, minor);
+    share(runs, count, evaluations, python, minor);
     for (i = 0; i < count; i++) {
         copy(merged, native, natives, runs[i].first - natives);
         copy(merged, python, pythons, runs[i].take);

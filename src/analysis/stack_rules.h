@@ -9,6 +9,10 @@
 
 #include "analysis/stack.h"
 
+/* stack_generated.c: sets `origin` of the frames of a native stack, and `function` where there is no better name.
+ * `generated` is set already. */
+void vt_name_generated(struct vt_trace *trace, const struct vt_reading *reading);
+
 /* stack_fold.c: sets `hidden` of the frames of a native stack. `interpreter` and `ours` are set already. */
 void vt_fold_native(struct vt_trace *trace);
 

@@ -1,6 +1,6 @@
 /*
- * The symbolizer: modules opened once, answers kept by (module, address); see symbols.h. What elfutils has to say is in
- * objfile.c and dwarf.c.
+ * The symbolizer's files: modules opened once, answers kept by (module, address); see symbols.h. What elfutils has to say
+ * is in objfile.c and dwarf.c; what else is known of a frame in symbols_frame.c.
  */
 #include "analysis/symbols.h"
 
@@ -9,36 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/objfile.h"
+#include "analysis/perf_map.h"
+#include "analysis/recorded_names.h"
+#include "analysis/symbols_parts.h"
 
-#define NOTES_MAX 32
 #define SPARE_BYTES (4u << 20) /* what must be free before elfutils is asked */
 #define SPARE_EVERY 256        /* answers between two looks */
-
-struct module {
-    char *path;
-    uint8_t build_id[20];
-    unsigned build_id_bytes;
-    struct vt_object object;
-};
-
-/* An answer; frames NULL and count 0: nothing is known. */
-struct answer {
-    struct module *module; /* NULL: a free place of the table */
-    uint64_t address, hash;
-    struct vt_symbol_frame *frames;
-    uint32_t count;
-};
-
-struct vt_symbols {
-    struct module **modules;
-    uint32_t module_count;
-    struct answer *answers; /* open addressing, a power of two */
-    uint64_t room, used;
-    bool no_memory; /* no more questions to elfutils */
-    char *notes[NOTES_MAX];
-    uint32_t note_count;
-};
 
 __attribute__((format(printf, 2, 3))) static void note(struct vt_symbols *s, const char *format, ...)
 {
@@ -52,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct vt_symbols *s, con
     for (i = 0; i < s->note_count; i++)
         if (!strcmp(s->notes[i], text))
             return;
-    if (s->note_count < NOTES_MAX && (s->notes[s->note_count] = strdup(text)))
+    if (s->note_count < VT_SYMBOLS_NOTES && (s->notes[s->note_count] = strdup(text)))
         s->note_count++;
 }
 
@@ -78,6 +54,9 @@ void vt_symbols_close(struct vt_symbols *s)
         for (j = 0; j < s->answers[i].count; j++)
             free((char *)s->answers[i].frames[j].function);
         free(s->answers[i].frames);
+        if (s->answers[i].memory)
+            free((char *)s->answers[i].memory->function);
+        free(s->answers[i].memory);
     }
     for (j = 0; j < s->module_count; j++) {
         vt_object_close(&s->modules[j]->object);
@@ -86,19 +65,23 @@ void vt_symbols_close(struct vt_symbols *s)
     }
     for (j = 0; j < s->note_count; j++)
         free(s->notes[j]);
+    for (j = 0; j < s->reading_count; j++)
+        vt_recorded_names_close(s->readings[j].names);
+    free(s->readings);
+    vt_perf_map_free(s->perf_map);
     free(s->answers);
     free(s->modules);
     free(s);
 }
 
-static bool is_module(const struct module *m, const char *path, const uint8_t *id, unsigned bytes)
+static bool is_module(const struct vt_symbols_module *m, const char *path, const uint8_t *id, unsigned bytes)
 {
     return m->build_id_bytes == bytes && !memcmp(m->build_id, id, bytes) && !strcmp(m->path, path);
 }
 
-static struct module *add_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
+static struct vt_symbols_module *add_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
 {
-    struct module *m = calloc(1, sizeof *m), **grown;
+    struct vt_symbols_module *m = calloc(1, sizeof *m), **grown;
 
     if (!m || !(m->path = strdup(path)) || !(grown = realloc(s->modules, (s->module_count + 1) * sizeof *grown))) {
         if (m)
@@ -111,14 +94,21 @@ static struct module *add_module(struct vt_symbols *s, const char *path, const u
     memcpy(m->build_id, id, bytes);
     m->build_id_bytes = bytes;
     vt_object_open(&m->object, path, id, bytes);
-    if (m->object.problem && !m->object.elf)
-        note(s, "No function names: %s.", m->object.problem);
-    else if (m->object.problem && path[0] == '/')
-        note(s, "No symbols of %.300s: %s.", path, m->object.problem);
     return m;
 }
 
-static struct module *find_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
+void vt_symbols_tell(struct vt_symbols *s, struct vt_symbols_module *m, const char *problem)
+{
+    if (m->told)
+        return;
+    m->told = true;
+    if (!m->object.elf)
+        note(s, "No function names: %s.", problem);
+    else if (m->path[0] == '/')
+        note(s, "No symbols of %.300s: %s.", m->path, problem);
+}
+
+static struct vt_symbols_module *find_module(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes)
 {
     uint32_t i;
 
@@ -144,7 +134,7 @@ static uint64_t hash_of(const char *path, const uint8_t *id, unsigned bytes, uin
 static bool make_room(struct vt_symbols *s)
 {
     uint64_t room = s->room ? s->room * 2 : 1024, i, at;
-    struct answer *grown;
+    struct vt_symbols_answer *grown;
 
     if (s->used * 3 < s->room * 2)
         return true;
@@ -182,7 +172,7 @@ static bool may_ask(struct vt_symbols *s)
 }
 
 /* Asks the module's file. An answer that finds no memory is an empty one. */
-static void ask(struct answer *answer)
+static void ask(struct vt_symbols_answer *answer)
 {
     struct vt_object_frame found[VT_OBJECT_FRAMES];
     uint32_t i, count = vt_object_find(&answer->module->object, answer->address, found);
@@ -196,36 +186,93 @@ static void ask(struct answer *answer)
     }
     answer->count = count;
     for (i = 0; i < count; i++)
-        answer->frames[i] = (struct vt_symbol_frame){found[i].function, found[i].file, found[i].line};
+        answer->frames[i] = (struct vt_symbol_frame){found[i].function, found[i].file, found[i].line, found[i].nearest};
+}
+
+/* The answer that is there already, or the free place where it belongs. */
+static struct vt_symbols_answer *place_of(struct vt_symbols *s, uint64_t hash, const char *path, const uint8_t *id,
+                                          unsigned bytes, uint64_t address)
+{
+    uint64_t at = hash & (s->room - 1);
+
+    for (; s->answers[at].module; at = (at + 1) & (s->room - 1))
+        if (s->answers[at].hash == hash && s->answers[at].address == address &&
+            is_module(s->answers[at].module, path, id, bytes))
+            break;
+    return &s->answers[at];
+}
+
+struct vt_symbols_answer *vt_symbols_answer_at_hand(struct vt_symbols *s, const char *path, const uint8_t *id,
+                                                    unsigned bytes, uint64_t address)
+{
+    struct vt_symbols_answer *answer;
+
+    if (bytes > sizeof s->modules[0]->build_id || !s->room)
+        return NULL;
+    if (!bytes)
+        id = (const uint8_t *)"";
+    answer = place_of(s, hash_of(path, id, bytes, address), path, id, bytes, address);
+    return answer->module ? answer : NULL;
+}
+
+struct vt_symbols_answer *vt_symbols_answer(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes,
+                                            uint64_t address)
+{
+    struct vt_symbols_answer *answer;
+    uint64_t hash;
+
+    if (bytes > sizeof s->modules[0]->build_id || !make_room(s))
+        return NULL;
+    if (!bytes)
+        id = (const uint8_t *)"";
+    hash = hash_of(path, id, bytes, address);
+    answer = place_of(s, hash, path, id, bytes, address);
+    if (answer->module)
+        return answer;
+    if (!may_ask(s))
+        return NULL;
+    if (s->watch) {
+        s->watch->path = path;
+        s->watch->asked++;
+    }
+    answer->address = address;
+    answer->hash = hash;
+    if (!(answer->module = find_module(s, path, id, bytes)))
+        return NULL;
+    s->used++;
+    ask(answer);
+    return answer;
+}
+
+const char *vt_symbols_problem(const struct vt_symbols_answer *answer, uint64_t used_ns)
+{
+    if (answer->module->object.problem)
+        return answer->module->object.problem;
+    return answer->module->object.changed_ns > used_ns ? "it was changed after the recording saw it in use" : NULL;
+}
+
+struct vt_symbol vt_symbols_find_used(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes,
+                                      uint64_t used_ns, uint64_t address)
+{
+    const struct vt_symbols_answer *answer = vt_symbols_answer(s, path, id, bytes, address);
+    const char *problem;
+
+    if (!answer)
+        return (struct vt_symbol){NULL, 0};
+    if ((problem = vt_symbols_problem(answer, used_ns)))
+        vt_symbols_tell(s, answer->module, problem);
+    return problem ? (struct vt_symbol){NULL, 0} : (struct vt_symbol){answer->frames, answer->count};
 }
 
 struct vt_symbol vt_symbols_find(struct vt_symbols *s, const char *path, const uint8_t *id, unsigned bytes,
                                  uint64_t address)
 {
-    const struct vt_symbol nothing = {NULL, 0};
-    struct answer *answer;
-    uint64_t hash, at;
+    return vt_symbols_find_used(s, path, id, bytes, UINT64_MAX, address);
+}
 
-    if (bytes > sizeof s->modules[0]->build_id || !make_room(s))
-        return nothing;
-    if (!bytes)
-        id = (const uint8_t *)"";
-    hash = hash_of(path, id, bytes, address);
-    for (at = hash & (s->room - 1); s->answers[at].module; at = (at + 1) & (s->room - 1)) {
-        answer = &s->answers[at];
-        if (answer->hash == hash && answer->address == address && is_module(answer->module, path, id, bytes))
-            return (struct vt_symbol){answer->frames, answer->count};
-    }
-    if (!may_ask(s))
-        return nothing;
-    answer = &s->answers[at];
-    answer->address = address;
-    answer->hash = hash;
-    if (!(answer->module = find_module(s, path, id, bytes)))
-        return nothing;
-    s->used++;
-    ask(answer);
-    return (struct vt_symbol){answer->frames, answer->count};
+void vt_symbols_watch(struct vt_symbols *s, struct vt_symbols_watch *watch)
+{
+    s->watch = watch;
 }
 
 uint32_t vt_symbols_notes(const struct vt_symbols *s)

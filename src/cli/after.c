@@ -15,6 +15,7 @@
 #include "analysis/model.h"
 #include "cli/cli.h"
 #include "cli/merged.h"
+#include "cli/progress.h"
 #include "recording/reader.h"
 #include "views/out.h"
 #include "views/views.h"
@@ -71,7 +72,7 @@ static struct vt_report_request request_for(const struct vt_after *after, const 
 }
 
 /* The text report, unless the process has left one. Returns false if there was one. */
-static bool write_text(const struct vt_after *after, struct vt_reading *reading)
+static bool write_text(const struct vt_after *after, struct vt_reading *reading, struct vt_symbols *symbols)
 {
     char *path = vt_text_path(vt_reading_name(reading));
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
@@ -79,8 +80,10 @@ static bool write_text(const struct vt_after *after, struct vt_reading *reading)
 
     if (fd >= 0) {
         struct vt_report_request request = request_for(after, reading, fd);
-        int error = vt_text_write(reading, &request);
+        int error;
 
+        request.symbols = symbols;
+        error = vt_text_write(reading, &request);
         if (close(fd) && !error)
             error = -errno;
         if (error) {
@@ -111,7 +114,8 @@ static void write_pointer(const struct vt_reading *reading)
     vt_out_close(&out);
 }
 
-static void report_one(const struct vt_after *after, struct vt_reading *reading, bool reported)
+static void report_one(const struct vt_after *after, struct vt_reading *reading, struct vt_symbols *symbols,
+                       bool reported)
 {
     struct vt_report_request request = request_for(after, reading, STDERR_FILENO);
     int error;
@@ -122,6 +126,7 @@ static void report_one(const struct vt_after *after, struct vt_reading *reading,
         write_pointer(reading);
         return;
     }
+    request.symbols = symbols;
     error = vt_summary_write(reading, &request);
     if (error)
         vt_fail(VERB, "cannot report on %s: %s", vt_reading_name(reading), strerror(-error));
@@ -152,15 +157,26 @@ static void report_batch(const struct vt_after *after, struct batch *batch)
     bool reported = false;
     int error;
 
-    for (size_t i = 0; i < batch->count; i++)
-        reported = !write_text(after, batch->reading[i]);
-    if (batch->count == 1) {
-        report_one(after, batch->reading[0], reported);
-    } else if (batch->count > 1 && !after->quiet) {
+    if (!after->quiet)
+        vt_progress_begin();
+    for (size_t i = 0; i < batch->count; i++) {
+        struct vt_symbols *symbols = vt_symbols_open();
+
+        vt_progress_watch(symbols);
+        reported = !write_text(after, batch->reading[i], symbols);
+        if (batch->count == 1) {
+            vt_progress_end();
+            report_one(after, batch->reading[0], symbols, reported);
+        }
+        vt_progress_watch(NULL);
+        vt_symbols_close(symbols);
+    }
+    if (batch->count > 1 && !after->quiet) {
         error = vt_merged_write(batch->reading, batch->count, after->directory, after->child);
         if (error)
             vt_fail(VERB, "cannot report on %s: %s", after->directory, strerror(-error));
     }
+    vt_progress_end();
 }
 
 void vt_after_report(const struct vt_after *after)

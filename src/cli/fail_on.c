@@ -19,8 +19,9 @@
      BIT(VT_FAILURE_UNKNOWN_POINTER) | BIT(VT_FAILURE_WRONG_API))
 
 /* Families that there are rules for (src/analysis/findings_*.c): to accept another would be to promise that it is absent. */
-#define LOOKED_FOR                                                                                 \
-    (BIT(VT_FAMILY_LEAK) | BIT(VT_FAMILY_CACHE) | BIT(VT_FAMILY_CAPACITY) | BIT(VT_FAMILY_LIMIT) | \
+#define LOOKED_FOR                                                                                       \
+    (BIT(VT_FAMILY_LEAK) | BIT(VT_FAMILY_GROWTH) | BIT(VT_FAMILY_FRAGMENTATION) | BIT(VT_FAMILY_CACHE) | \
+     BIT(VT_FAMILY_WASTE) | BIT(VT_FAMILY_PENDING) | BIT(VT_FAMILY_CAPACITY) | BIT(VT_FAMILY_LIMIT) |    \
      BIT(VT_FAMILY_MISUSE) | BIT(VT_FAMILY_OVERHEAD))
 
 static bool is_word(const char *text, size_t length, const char *word)
@@ -86,12 +87,14 @@ static uint32_t failures_found(const struct vt_model *model)
     return found;
 }
 
+/* Growth that is merely possible (a list that a program fills once) is no reason to fail. */
 static uint32_t families_found(const struct vt_findings *findings)
 {
     uint32_t found = 0;
 
     for (uint32_t i = 0; i < findings->count; i++)
-        found |= BIT(findings->list[i].family);
+        if (findings->list[i].family != VT_FAMILY_GROWTH || findings->list[i].confidence != VT_POSSIBLE)
+            found |= BIT(findings->list[i].family);
     return found;
 }
 
@@ -120,7 +123,7 @@ int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *readin
 
     if (!fail_on->failures && !fail_on->families)
         return VT_EXIT_OK;
-    if (vt_analysis_open(&analysis, reading, moment, false, NULL))
+    if (vt_analysis_open(&analysis, reading, moment, false, NULL, NULL))
         return vt_fail(VERB, "out of memory");
     if (analysis.model.missing[0]) {
         vt_fail(VERB, "%s is incomplete (%s), so --fail-on has no answer", vt_reading_name(reading),

@@ -14,7 +14,8 @@ struct vt_fail_on {
 };
 
 /* What vt_fail_on_parse() accepts, for the help text. "oom" and "misuse" stand for several kinds of failures. */
-#define VT_FAIL_ON_FINDINGS "leak, cache, capacity, limit, misuse, overhead"
+#define VT_FAIL_ON_FINDINGS \
+    "leak, growth, fragmentation, cache, waste, pending, capacity,\n                       limit, misuse, overhead"
 #define VT_FAIL_ON_FAILURES                                                \
     "oom, retry, framework_oom, failed_alloc, failed_free, double_free,\n" \
     "                       interior_pointer, unknown_pointer, wrong_api"

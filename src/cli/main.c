@@ -2,6 +2,7 @@
  * The command `vramtrack`: finds the verb and hands over. Everything that a verb does is in its own file.
  */
 #include "cli/cli.h"
+#include "cli/progress.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@ static void print_line(const char *verb, const char *format, va_list arguments)
     for (char *c = message; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
+    vt_progress_end();
     fprintf(stderr, "vramtrack%s%s: %s\n", *verb ? " " : "", verb, message);
 }
 

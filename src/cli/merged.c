@@ -16,6 +16,7 @@
 #include "analysis/model.h"
 #include "analysis/stack.h"
 #include "cli/cli.h"
+#include "cli/progress.h"
 #include "recording/reader.h"
 #include "views/out.h"
 
@@ -383,8 +384,11 @@ int vt_merged_write(struct vt_reading *const *readings, size_t count, const char
         .process = calloc(count, sizeof(struct process)), .symbols = vt_symbols_open(), .child = child};
     int error = merged.process && merged.symbols ? 0 : -ENOMEM;
 
+    vt_progress_watch(merged.symbols);
     for (size_t i = 0; i < count && !error; i++)
         error = add_process(&merged, readings[i]);
+    vt_progress_watch(NULL);
+    vt_progress_end();
     if (!error)
         error = write_merged(&merged, directory);
     for (size_t i = 0; i < merged.places; i++)

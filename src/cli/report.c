@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "analysis/model.h"
 #include "cli/cli.h"
 #include "cli/fail_on.h"
+#include "cli/progress.h"
 #include "cli/recordings.h"
 #include "recording/reader.h"
 #include "views/views.h"
@@ -27,7 +29,7 @@ struct options {
     enum vt_show_stacks stacks;
     struct vt_fail_on fail_on;
     unsigned top;
-    bool json, all, all_frames;
+    bool json, all, all_frames, blocks;
 };
 
 static const char help[] =
@@ -37,6 +39,7 @@ static const char help[] =
     "DIR stands for the newest recording in it; without an argument it is the working directory.\n"
     "\n"
     "  --json               the report as JSON (schema vramtrack-report/1)\n"
+    "  --blocks             with --json: every segment of a framework, and every block in it\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
     "  --all                every recording in DIR, oldest first\n"
     "  --all-frames         with the frames inside CUDA, the Python interpreter, the loader and the C library\n"
@@ -64,7 +67,8 @@ enum {
     OPT_COLOUR,
     OPT_FAIL_ON,
     OPT_STACKS,
-    OPT_USER_PATHS
+    OPT_USER_PATHS,
+    OPT_BLOCKS
 };
 
 static const struct option long_options[] = {
@@ -78,6 +82,7 @@ static const struct option long_options[] = {
     {"fail-on", required_argument, NULL, OPT_FAIL_ON},
     {"stacks", required_argument, NULL, OPT_STACKS},
     {"user-paths", required_argument, NULL, OPT_USER_PATHS},
+    {"blocks", no_argument, NULL, OPT_BLOCKS},
     {"help", no_argument, NULL, VT_LONG_HELP},
     {"version", no_argument, NULL, VT_LONG_VERSION},
     {NULL, 0, NULL, 0},
@@ -104,6 +109,9 @@ static int set_option(struct options *options, int option, const char *value)
     switch (option) {
     case OPT_JSON:
         options->json = true;
+        return 0;
+    case OPT_BLOCKS:
+        options->blocks = true;
         return 0;
     case OPT_ALL:
         options->all = true;
@@ -156,6 +164,8 @@ static int parse(struct options *options, int argc, char **argv)
         return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);
     if (options->all && options->json)
         return vt_fail(VERB, "--json is for one recording, not for --all");
+    if (options->blocks && !options->json)
+        return vt_fail(VERB, "--blocks is for --json");
     options->path = argc > optind ? argv[optind] : ".";
     return VT_EXIT_OK;
 }
@@ -181,6 +191,48 @@ static int fail_moment(struct vt_reading *reading, const char *moment)
     return vt_fail(VERB, "there is no moment '%s' (there are: %s)", moment, names);
 }
 
+/* Writes all of a file to standard output. Returns 0 or a negative errno. */
+static int copy_out(int fd)
+{
+    char bytes[65536];
+    ssize_t got, done;
+
+    if (lseek(fd, 0, SEEK_SET))
+        return -errno;
+    while ((got = read(fd, bytes, sizeof(bytes))) > 0)
+        for (ssize_t at = 0; at < got; at += done)
+            if ((done = write(STDOUT_FILENO, bytes + at, (size_t)(got - at))) < 0)
+                return -errno;
+    return got < 0 ? -errno : 0;
+}
+
+/* Writes a view and says what takes so long, if it does. What goes to a terminal is written when the line that says so is
+ * gone: it would stand in the middle of it. */
+static int write_watched(struct vt_reading *reading, const struct vt_report_request *asked,
+                         int (*write_view)(struct vt_reading *, const struct vt_report_request *))
+{
+    struct vt_report_request request = *asked;
+    struct vt_symbols *symbols = vt_symbols_open();
+    int kept = isatty(asked->fd) ? memfd_create("report", MFD_CLOEXEC) : -1, error;
+
+    request.symbols = symbols;
+    if (kept >= 0)
+        request.fd = kept;
+    if (kept >= 0 || !isatty(asked->fd))
+        vt_progress_begin();
+    vt_progress_watch(symbols);
+    error = write_view(reading, &request);
+    vt_progress_watch(NULL);
+    vt_progress_end();
+    if (kept >= 0) {
+        if (!error)
+            error = copy_out(kept);
+        close(kept);
+    }
+    vt_symbols_close(symbols);
+    return error;
+}
+
 static int write_views(struct vt_reading *reading, const struct options *options)
 {
     const struct vt_report_request request = {
@@ -191,6 +243,7 @@ static int write_views(struct vt_reading *reading, const struct options *options
         .all_frames = options->all_frames,
         .stacks = options->stacks,
         .user_paths = options->user_paths,
+        .blocks = options->blocks,
         .top = options->top,
         .cause = VT_REPORT_EXIT,
         .failure = VT_NONE,
@@ -203,7 +256,7 @@ static int write_views(struct vt_reading *reading, const struct options *options
         vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->moment);
         return VT_EXIT_OK;
     }
-    error = options->json ? vt_json_write(reading, &request) : vt_text_write(reading, &request);
+    error = write_watched(reading, &request, options->json ? vt_json_write : vt_text_write);
     if (error)
         return vt_fail(VERB, "cannot write the report: %s", strerror(-error));
     return vt_fail_on_check(&options->fail_on, reading, options->moment);

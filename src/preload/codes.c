@@ -84,7 +84,7 @@ static uint64_t new_line(const struct vt_python_frame *f, struct code_entry *kno
             return UINT64_MAX;
         HASH_ADD(hh, codes, key, sizeof e->key, e);
     }
-    uint64_t where = (uint64_t)e->index << 32 | (uint32_t)(line > 0 ? line : 0);
+    uint64_t where = (uint64_t)e->index << 32 | (line > 0 && line <= (int32_t)VT_PYTHON_LINE ? (uint32_t)line : 0);
     if (find_line(e->index, f->offset, &key))
         return where;
     struct line_entry *l = vt_arena_take(sizeof *l);
@@ -120,7 +120,7 @@ uint32_t vt_codes_intern(const struct vt_python_stack *s)
         return id;
     for (unsigned i = s->count; i-- > 0;) {
         uint64_t where = where_of(&s->frame[i]);
-        uint32_t next = where == UINT64_MAX ? 0 : vt_frame_id(id, VT_PYTHON, where);
+        uint32_t next = where == UINT64_MAX ? 0 : vt_frame_id(id, VT_PYTHON, where | s->frame[i].evaluation);
         if (!next)
             break;
         id = next;

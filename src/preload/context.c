@@ -7,6 +7,7 @@
 #include "preload/arena.h"
 #include "preload/call.h"
 #include "preload/cuda/pool.h"
+#include "preload/usage.h"
 
 #define CONTEXTS 4096
 #define PRIMARIES 64
@@ -112,10 +113,12 @@ struct vt_where vt_where_now(void)
 
 bool vt_memory_info(uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    __typeof__(&cuMemGetInfo_v2) info = VT_HELPER(cuMemGetInfo_v2);
+    __typeof__(&cuMemGetInfo_v2) info = (__typeof__(&cuMemGetInfo_v2))vt_driver(VT_E_cuMemGetInfo_v2);
     __typeof__(&cuThreadExchangeStreamCaptureMode) exchange = VT_HELPER(cuThreadExchangeStreamCaptureMode);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     size_t f = 0, t = 0;
+    if (!info) /* the card's own figures rather than those of another interposer */
+        info = VT_HELPER(cuMemGetInfo_v2);
     bool exchanged = exchange && !exchange(&mode);
     bool ok = info && !info(&f, &t);
     if (exchanged)
@@ -133,22 +136,33 @@ uint64_t vt_size_behind(uint64_t address)
     return range && !range(&base, &bytes, address) ? bytes : 0;
 }
 
+bool vt_device_uuid(int device, uint8_t uuid[16], bool *mig)
+{
+    __typeof__(&cuDeviceGetUuid) card = VT_HELPER(cuDeviceGetUuid);
+    __typeof__(&cuDeviceGetUuid_v2) part = VT_HELPER(cuDeviceGetUuid_v2);
+    CUuuid of_card, of_part;
+    bool has_card = card && !card(&of_card, device), has_part = part && !part(&of_part, device);
+    *mig = has_card && has_part && memcmp(of_card.bytes, of_part.bytes, 16);
+    if (has_card || has_part)
+        memcpy(uuid, has_part ? of_part.bytes : of_card.bytes, 16);
+    return has_card || has_part;
+}
+
 /* Fills a device record from the driver; none of these calls needs a context. */
 static void describe_device(int device, struct vt_device *d)
 {
     __typeof__(&cuDeviceGetName) name = VT_HELPER(cuDeviceGetName);
     __typeof__(&cuDeviceTotalMem_v2) total = VT_HELPER(cuDeviceTotalMem_v2);
-    __typeof__(&cuDeviceGetUuid) uuid = VT_HELPER(cuDeviceGetUuid);
     size_t bytes = 0;
-    CUuuid id;
+    bool mig;
     memset(d, 0, sizeof *d);
     d->ordinal = device;
     if (!name || name(d->name, sizeof d->name - 1, device))
         snprintf(d->name, sizeof d->name, "GPU %d", device);
     if (total && !total(&bytes, device))
         d->total_bytes = bytes;
-    if (uuid && !uuid(&id, device))
-        memcpy(d->uuid, id.bytes, sizeof d->uuid);
+    if (vt_device_uuid(device, d->uuid, &mig) && mig)
+        d->flags = VT_DEVICE_MIG;
 }
 
 /* Is the device's record still to be made? With the lock held. Records before it are made as empty ones. */
@@ -167,14 +181,19 @@ static struct vt_device *missing_device(int device)
     return d->ordinal < 0 ? d : NULL;
 }
 
-static void note_driver(void)
+static int ask_version(void)
+{
+    __typeof__(&cuDriverGetVersion) ask = VT_HELPER(cuDriverGetVersion);
+    int version = 0;
+    return ask && !ask(&version) ? version : 0;
+}
+
+static void note_driver(int version)
 {
     struct vt_header *h = vt_header();
-    __typeof__(&cuDriverGetVersion) version = VT_HELPER(cuDriverGetVersion);
-    int v = 0;
-    if (h->driver_version || !version || version(&v))
+    if (h->driver_version || !version)
         return;
-    h->driver_version = (uint32_t)v;
+    h->driver_version = (uint32_t)version;
     h->driver = vt_intern(vt_driver_path());
 }
 
@@ -188,6 +207,7 @@ void vt_device_note(int device)
     if (!missing)
         return;
     describe_device(device, &seen);
+    int version = ask_version();
     uint64_t f = 0, t = 0;
     bool known = vt_memory_info(&f, &t) &&
                  t == seen.total_bytes; /* of the current device, which need not be this one */
@@ -198,7 +218,8 @@ void vt_device_note(int device)
         seen.free_bytes = known ? f : 0;
         seen.free_ns = known ? vt_now() : 0;
         *d = seen;
-        note_driver();
+        note_driver(version);
+        vt_usage_note_device(device);
     }
     vt_state_unlock();
 }

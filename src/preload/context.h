@@ -17,6 +17,10 @@ struct vt_where {
  * cached per thread. */
 struct vt_where vt_where_now(void);
 
+/* The device's identity, as NVML knows it too: a MIG instance's own where the device is one. May call the driver; needs no
+ * context. False: it won't say. */
+bool vt_device_uuid(int device, uint8_t uuid[16], bool *mig);
+
 /* The device's entry in the recording, filled with name, size and identity at first sight. May call the driver. */
 void vt_device_note(int device);
 

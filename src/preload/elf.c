@@ -64,6 +64,36 @@ void *vt_elf_symbol(const struct link_map *map, const char *name)
     }
 }
 
+/* Symbols in the hash table, which holds all that the object exports, and where the first of them is. */
+static uint32_t exported(const struct tables *t, uint32_t *first)
+{
+    uint32_t buckets = t->hash[0], bloom_words = t->hash[2], last = 0;
+    const uint32_t *bucket = t->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+    *first = t->hash[1];
+    for (uint32_t i = 0; i < buckets; i++)
+        if (bucket[i] > last)
+            last = bucket[i];
+    if (last < *first)
+        return 0;
+    while (!(chain[last - *first] & 1))
+        last++;
+    return last - *first + 1;
+}
+
+const char *vt_elf_covering(const struct link_map *map, uintptr_t place)
+{
+    struct tables t = read_tables(map);
+    uint32_t first;
+    if (!t.hash || !t.symbols || !t.strings)
+        return NULL;
+    for (uint32_t i = 0, count = exported(&t, &first); i < count; i++) {
+        const ElfW(Sym) *s = &t.symbols[first + i];
+        if (is_function(s) && place >= s->st_value && place - s->st_value < s->st_size)
+            return t.strings + s->st_name;
+    }
+    return NULL;
+}
+
 bool vt_elf_needs(const struct link_map *map, const char *prefix)
 {
     struct tables t = read_tables(map);

@@ -9,6 +9,7 @@
 #include "preload/arena.h"
 #include "preload/ledger.h"
 #include "preload/moment.h"
+#include "preload/torch/allocator.h"
 
 #define PENDING_MAX 256
 
@@ -16,6 +17,7 @@
 static struct pending {
     uint32_t failure; /* index */
     bool used;
+    bool told, direct; /* as in struct vt_failing */
     uint64_t bytes;
     uint32_t frees;  /* the thread's count then */
     uint32_t thread; /* index */
@@ -24,6 +26,9 @@ static struct pending {
 } pending[PENDING_MAX];
 static unsigned pending_count;
 #define PATIENCE_NS 2000000000ull /* allocators retry within milliseconds */
+
+static uint32_t due; /* index + 1 of an out-of-memory whose report waits for a place */
+static uint64_t due_ns;
 
 struct failure_entry {
     UT_hash_handle hh;
@@ -149,13 +154,16 @@ static struct pending *pending_of_thread(void)
                                                           : NULL; /* it may have been settled, and its place taken */
 }
 
-/* Settles a pending failure as `kind`; merged with earlier ones of the same key. Returns the record's index. */
-static uint32_t settle(struct pending *p, uint32_t kind)
+static bool is_oom(uint32_t kind)
 {
-    struct vt_failure *f = at(p->failure);
-    uint32_t index = p->failure, moment = f->moment;
-    p->used = false;
-    pending_count--;
+    return kind == VT_FAILURE_OOM || kind == VT_FAILURE_FRAMEWORK_OOM;
+}
+
+/* Gives a record its kind; it is merged with earlier ones of the same key. Returns the index of what it is in then. */
+static uint32_t conclude(uint32_t index, uint32_t kind)
+{
+    struct vt_failure *f = at(index);
+    uint32_t moment = f->moment;
     f->kind = kind;
     struct failure_entry *e = known(f, false, 0);
     if (kind == VT_FAILURE_RETRY)
@@ -165,6 +173,8 @@ static uint32_t settle(struct pending *p, uint32_t kind)
         to->count++;
         to->last_ns = f->last_ns;
         to->free_bytes = f->free_bytes;
+        to->allocated_bytes = f->allocated_bytes;
+        to->reserved_bytes = f->reserved_bytes;
         if (kind != VT_FAILURE_RETRY)
             to->moment = moment;
         f->count = 0; /* withdrawn: readers pass over it */
@@ -173,12 +183,20 @@ static uint32_t settle(struct pending *p, uint32_t kind)
         index = e->index;
     } else if (!e)
         known(f, true, index);
-    if (kind == VT_FAILURE_OOM) {
+    if (is_oom(kind)) {
         vt_header()->oom_count++;
         vt_moment_name_oom(moment, vt_header()->oom_count);
     } else
         at(index)->moment = VT_NONE;
     return index;
+}
+
+/* Settles a pending failure as `kind`. Returns the record's index. */
+static uint32_t settle(struct pending *p, uint32_t kind)
+{
+    p->used = false;
+    pending_count--;
+    return conclude(p->failure, kind);
 }
 
 static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
@@ -199,6 +217,8 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
     vt_moment_name_oom(at(index)->moment, vt_header()->oom_count + 1); /* as it will be called if we are killed now */
     pending[i] = (struct pending){.failure = index,
                                   .used = true,
+                                  .told = f->told,
+                                  .direct = f->direct,
                                   .bytes = f->bytes,
                                   .frees = vt_tls.frees,
                                   .thread = vt_thread_index(),
@@ -223,6 +243,41 @@ static void climb(struct pending *p, const struct vt_failing *f, struct vt_taken
     memcpy(p->stack.ip, t->stack.ip, t->stack.count * sizeof t->stack.ip[0]);
 }
 
+/* The report of an out-of-memory is to be written later. */
+static void put_off(uint32_t failure)
+{
+    __atomic_store_n(&due, failure + 1, __ATOMIC_RELAXED);
+    due_ns = vt_now();
+}
+
+static bool identical(const struct vt_stack *a, const struct vt_stack *b)
+{
+    return a->count == b->count && !memcmp(a->ip, b->ip, a->count * sizeof a->ip[0]);
+}
+
+/* Does an allocator try again what was refused to it? */
+static bool is_next_attempt(const struct pending *p, uint64_t bytes, const struct vt_stack *stack)
+{
+    return bytes == p->bytes && nearly_same(&p->stack, stack) && (!stack->count || !identical(&p->stack, stack));
+}
+
+/* An allocator without a cache was refused for good. */
+static void give_up(struct pending *p)
+{
+    vt_torch_gave_up(at(p->failure)->device);
+    put_off(settle(p, VT_FAILURE_FRAMEWORK_OOM));
+}
+
+static bool is_same_request(const struct pending *p, const struct vt_failing *f, const struct vt_stack *stack)
+{
+    if (p->direct)
+        return f->direct && is_next_attempt(p, f->bytes, stack);
+    if (p->told && f->told)
+        return true;
+    return f->bytes == p->bytes && nearly_same(&p->stack, stack) &&
+           (p->frees != vt_tls.frees || !identical(&p->stack, stack));
+}
+
 uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
 {
     if (f->code != CUDA_ERROR_OUT_OF_MEMORY) {
@@ -234,15 +289,17 @@ uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
     uint32_t report = VT_NONE;
     vt_tls.pending = 0;
     if (p) {
-        bool same_place = nearly_same(&p->stack, &t->stack);
-        bool identical = same_place && !memcmp(p->stack.ip, t->stack.ip, p->stack.count * sizeof p->stack.ip[0]);
-        if (same_place && f->bytes == p->bytes && (!identical || p->frees != vt_tls.frees)) {
+        if (is_same_request(p, f, &t->stack)) {
             climb(p, f, t);
             vt_tls.pending = (uint32_t)(p - pending) + 1;
             return VT_NONE;
         }
-        report = settle(p, same_place && f->bytes < p->bytes ? VT_FAILURE_RETRY : VT_FAILURE_OOM);
-        if (at(report)->kind != VT_FAILURE_OOM)
+        bool same_place = nearly_same(&p->stack, &t->stack);
+        if (p->direct)
+            give_up(p);
+        else
+            report = settle(p, same_place && f->bytes < p->bytes ? VT_FAILURE_RETRY : VT_FAILURE_OOM);
+        if (report != VT_NONE && at(report)->kind != VT_FAILURE_OOM)
             report = VT_NONE;
     }
     make_pending(f, t);
@@ -252,7 +309,13 @@ uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
 uint32_t vt_failure_resolve_by_success(uint64_t bytes, const struct vt_stack *stack)
 {
     struct pending *p = pending_of_thread();
+    if (p && (p->told || (p->direct && vt_tls.torch != VT_TORCH_CALLS)))
+        return VT_NONE;
     vt_tls.pending = 0;
+    if (p && p->direct && !is_next_attempt(p, bytes, stack)) {
+        give_up(p);
+        return VT_NONE;
+    }
     if (!p)
         return VT_NONE;
     bool recovered = bytes >= p->bytes || nearly_same(&p->stack, stack);
@@ -260,11 +323,77 @@ uint32_t vt_failure_resolve_by_success(uint64_t bytes, const struct vt_stack *st
     return recovered ? VT_NONE : index;
 }
 
+void vt_failure_served(void)
+{
+    struct pending *p = pending_of_thread();
+    if (!p || !p->told)
+        return;
+    vt_tls.pending = 0;
+    settle(p, VT_FAILURE_RETRY);
+}
+
+void vt_failure_framework(const struct vt_failing *f, struct vt_taken_stack *t)
+{
+    struct vt_failure r = describe(f, VT_FAILURE_FRAMEWORK_OOM, t);
+    struct pending *p = pending_of_thread();
+    bool joins = p && !p->direct && (p->told || !p->stack.count); /* without a stack it can't be told whose it was */
+    r.driver_visible = joins;
+    if (f->allocated_bytes || f->reserved_bytes) {
+        r.allocated_bytes = f->allocated_bytes;
+        r.reserved_bytes = f->reserved_bytes;
+    }
+    uint32_t index;
+    if (joins) { /* the driver's refusal becomes a part of this one */
+        const struct vt_failure *driver = at(p->failure);
+        index = p->failure;
+        r.code = driver->code;
+        r.free_bytes = driver->free_bytes;
+        r.total_bytes = driver->total_bytes;
+        r.first_ns = driver->first_ns;
+        vt_moment_withdraw(driver->moment);
+        p->used = false;
+        pending_count--;
+        vt_tls.pending = 0;
+        *at(index) = r;
+    } else if ((index = new_record(&r)) == VT_NONE)
+        return;
+    at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
+    put_off(conclude(index, VT_FAILURE_FRAMEWORK_OOM));
+}
+
+static uint32_t take_due(void)
+{
+    uint32_t index = due - 1;
+    __atomic_store_n(&due, 0, __ATOMIC_RELAXED);
+    return index;
+}
+
+uint32_t vt_failure_due(void)
+{
+    return due ? take_due() : VT_NONE;
+}
+
+bool vt_failure_is_due(void)
+{
+    return __atomic_load_n(&due, __ATOMIC_RELAXED);
+}
+
+/* Nothing has told what became of it. Returns the index of the failure that it is. */
+static uint32_t expire(struct pending *p)
+{
+    if (!p->direct)
+        return settle(p, VT_FAILURE_OOM);
+    give_up(p);
+    return take_due();
+}
+
 uint32_t vt_failure_expire(uint64_t now)
 {
+    if (due && now - due_ns > PATIENCE_NS)
+        return take_due();
     for (unsigned i = 0; pending_count && i < PENDING_MAX; i++)
-        if (pending[i].used && now - pending[i].since_ns > PATIENCE_NS)
-            return settle(&pending[i], VT_FAILURE_OOM);
+        if (pending[i].used && !pending[i].told && now - pending[i].since_ns > PATIENCE_NS)
+            return expire(&pending[i]);
     return VT_NONE;
 }
 
@@ -273,8 +402,9 @@ uint32_t vt_failure_resolve_all(void)
     uint32_t newest = VT_NONE;
     for (unsigned i = 0; i < PENDING_MAX; i++)
         if (pending[i].used)
-            newest = settle(&pending[i], VT_FAILURE_OOM);
-    return newest;
+            newest = expire(&pending[i]);
+    uint32_t waiting = vt_failure_due();
+    return newest != VT_NONE ? newest : waiting;
 }
 
 /* Names a failed free by what is known of the pointer. */
@@ -322,5 +452,6 @@ void vt_failure_forget(void)
     pending_count = 0;
     failures = NULL;
     withdrawn = 0;
+    due = 0;
     vt_moment_forget();
 }

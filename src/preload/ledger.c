@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "preload/arena.h"
+#include "preload/phase.h"
+#include "preload/range.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
 
@@ -97,7 +99,8 @@ uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device)
 static uint64_t site_hash(const struct vt_site_key *k, uint64_t stack_hash)
 {
     uint64_t what = (uint64_t)k->level << 56 | (uint64_t)k->kind << 48 | (uint64_t)(uint16_t)k->device << 32 | k->api;
-    return stack_hash ^ (what + 1) * 0x9e3779b97f4a7c15ull;
+    uint64_t around = (uint64_t)vt_phase_now() << 16 | vt_phase_tls.range;
+    return stack_hash ^ (what + 1) * 0x9e3779b97f4a7c15ull ^ around * 0xd1342543de82ef95ull;
 }
 
 uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash)
@@ -120,6 +123,8 @@ static struct vt_site *new_site(const struct vt_site_key *key, uint32_t stack, u
     s->level = key->level;
     s->kind = key->kind;
     s->device = key->device;
+    s->phase = (uint8_t)vt_phase_now();
+    s->range = vt_intern(vt_range_name(vt_phase_tls.range));
     s->total = total;
     s->scope = ((struct vt_total *)record(VT_TOTALS, total))->scope;
     s->first_ns = vt_now();
@@ -135,8 +140,12 @@ static uint32_t overflow_site(const struct vt_site_key *key)
     unsigned cell = (unsigned)(key->device + 1);
     uint32_t *known = &overflow_of[key->level][key->kind][cell <= DEVICES ? cell : DEVICES];
     uint64_t index;
-    if (!*known && new_site(key, 0, 0, &index))
+    struct vt_site *s = *known ? NULL : new_site(key, 0, 0, &index);
+    if (s) {
+        s->phase = 0; /* of all phases */
+        s->range = 0;
         *known = (uint32_t)index + 1;
+    }
     vt_header()->section[VT_SITES].lost++;
     vt_header()->flags |= VT_FLAG_BOUND_REACHED;
     return *known ? *known - 1 : VT_NONE;
@@ -226,6 +235,8 @@ static void settle_peak(struct vt_site *s, const struct vt_scope *scope)
     s->at_peak_bytes = s->live_bytes;
     s->at_peak_count = s->live_count;
     s->peak_epoch = scope->epoch;
+    for (unsigned fate = 0; fate < VT_FATE_COUNT; fate++)
+        s->ended[fate].at_peak_bytes = 0;
 }
 
 static void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested,
@@ -254,6 +265,7 @@ static void raise_peaks(struct vt_site *s, struct vt_total *t, struct vt_scope *
     if (c->live_bytes > c->peak_bytes) {
         c->peak_bytes = c->live_bytes;
         c->peak_ns = now;
+        c->peak_phase = vt_header()->phase;
         c->epoch++;
     }
 }
@@ -271,14 +283,38 @@ void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t n
     raise_peaks(s, t, c, now);
 }
 
+static void freed(struct vt_site *s, const struct vt_scope *c, uint64_t bytes, uint64_t born)
+{
+    struct vt_fate_sum *e = &s->ended[vt_phase_fate(born)];
+    e->count++;
+    e->bytes += bytes;
+    if (born <= c->peak_ns)
+        e->at_peak_bytes += bytes;
+}
+
+/* The phase may have changed since: then another fate gives way, and their sum stays right. */
+static void not_freed(struct vt_site *s, const struct vt_scope *c, uint64_t bytes, uint64_t born)
+{
+    unsigned fate = vt_phase_fate(born), n = 0;
+    while (n++ < VT_FATE_COUNT && (!s->ended[fate].count || s->ended[fate].bytes < bytes))
+        fate = (fate + 1) % VT_FATE_COUNT;
+    struct vt_fate_sum *e = &s->ended[fate];
+    e->count--;
+    e->bytes -= bytes;
+    if (born <= c->peak_ns && e->at_peak_bytes >= bytes) /* unless the peak is a newer one */
+        e->at_peak_bytes -= bytes;
+}
+
 void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how)
 {
     struct vt_site *s = record(VT_SITES, site);
     struct vt_total *t = record(VT_TOTALS, s->total);
-    change(s, t, record(VT_SCOPES, s->scope), -(int64_t)bytes, -(int64_t)requested, -1, now);
+    struct vt_scope *c = record(VT_SCOPES, s->scope);
+    change(s, t, c, -(int64_t)bytes, -(int64_t)requested, -1, now);
     if (how == VT_LEFT_BY_FREE) {
         s->free_calls++;
         s->lifetime_ns += now - born;
+        freed(s, c, bytes, born);
         t->free_calls++;
     } else {
         s->retired++;
@@ -294,6 +330,7 @@ void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64
     change(s, t, c, (int64_t)bytes, (int64_t)requested, 1, now);
     s->free_calls--;
     s->lifetime_ns -= freed - born;
+    not_freed(s, c, bytes, born);
     t->free_calls--;
     raise_peaks(s, t, c, now); /* another thread may have allocated meanwhile */
 }

@@ -10,7 +10,7 @@
 
 #include "vramtrack/recording.h"
 
-/* What makes a site, apart from the stack. */
+/* What makes a site, apart from the stack, and from the phase and the range that the calling thread is in (phase.h). */
 struct vt_site_key {
     uint8_t level, kind;
     int16_t device;

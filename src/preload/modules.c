@@ -5,12 +5,17 @@
 #include "preload/modules.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload/arena.h"
 #include "preload/codes.h"
+#include "preload/mappings.h"
 #include "preload/process.h"
 #include "preload/state.h"
 
@@ -71,13 +76,46 @@ static void read_build_id(const struct vt_object *o, struct vt_module *m)
     }
 }
 
-static uint32_t path_id(const struct vt_object *o)
+/* Names that mean something else to another process: given to dlopen or found through LD_LIBRARY_PATH as relative ones,
+ * or of an open file (a library in a memfd is loaded by /proc/self/fd/7). */
+static bool is_local(const char *name)
 {
-    char path[VT_PATH_MAX];
+    return (name[0] != '/' && strchr(name, '/')) || !strncmp(name, "/proc/", 6) || !strncmp(name, "/dev/fd/", 8);
+}
+
+/* Can another file have taken this one's place since the process began? The clock's second may be another than the file
+ * system's. */
+static bool may_be_replaced(const char *path)
+{
+    struct timespec now, up;
+    struct stat status;
+    int saved = errno;
+    bool gone = stat(path, &status);
+    errno = saved;
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    time_t began = now.tv_sec - up.tv_sec + (time_t)(vt_header()->process_start_ticks / (uint64_t)sysconf(_SC_CLK_TCK));
+    return gone || status.st_ctim.tv_sec + 2 >= began;
+}
+
+static bool is_deleted(const char *path)
+{
+    static const char mark[] = " (deleted)";
+    size_t n = strlen(path);
+    return n >= sizeof mark - 1 && !strcmp(path + n - (sizeof mark - 1), mark);
+}
+
+/* The path of an object's file. If the file there is no longer the one in use, the kernel's name for it says so: without
+ * a build-id nothing else would tell. */
+static uint32_t path_id(const struct vt_object *o, bool has_id)
+{
+    static char path[VT_PATH_MAX];
     if (!o->name || !*o->name)
         return vt_header()->exe;
-    /* A name as it was given to dlopen, or found through a relative LD_LIBRARY_PATH, leads nowhere from elsewhere. */
-    if (o->name[0] != '/' && strchr(o->name, '/') && vt_process_mapped_file(o->start, path, sizeof path))
+    if (o->start == getauxval(AT_SYSINFO_EHDR))
+        return vt_intern("[vdso]");
+    bool local = is_local(o->name), doubtful = !local && !has_id && o->name[0] == '/' && may_be_replaced(o->name);
+    if ((local || doubtful) && vt_process_mapped_file(o->start, path, sizeof path) && (local || is_deleted(path)))
         return vt_intern(path);
     return vt_intern(o->name);
 }
@@ -95,10 +133,10 @@ uint32_t vt_module_index(const struct vt_object *o)
     m->start = o->start;
     m->end = o->end;
     m->bias = o->bias;
-    m->path = path_id(o);
+    read_build_id(o, m);
+    m->path = path_id(o, m->build_id_bytes > 0);
     m->seen_ns = vt_now();
     m->flags = o->start == (uintptr_t)__ehdr_start ? VT_MODULE_SELF : 0;
-    read_build_id(o, m);
     vt_writer_publish(&vt_state.writer, VT_MODULES);
     if (known_count < MODULES_KEPT)
         known[known_count++] = (struct known){o->start, o->bias, name, (uint32_t)index};
@@ -142,16 +180,29 @@ void vt_stack_remember(uint64_t hash, uint32_t id)
     HASH_ADD(hh, stacks, hash, sizeof e->hash, e);
 }
 
+/* Finds the place of every frame. Returns how many make sense: an address that is no code was not returned to by
+ * anybody, and what the unwinder found behind it is no stack. */
+static unsigned find_places(const struct vt_stack *s, const struct vt_stack_objects *o, struct vt_mapping *place)
+{
+    struct vt_mapping object[sizeof o->object / sizeof *o->object];
+    for (unsigned k = 0; k < o->count; k++)
+        object[k] = (struct vt_mapping){.module = vt_module_index(&o->object[k]), .bias = o->object[k].bias};
+    for (unsigned i = 0; i < s->count; i++) {
+        place[i] = o->of[i] ? object[o->of[i] - 1] : vt_mapping_at((uintptr_t)s->ip[i] - 1);
+        if (i && place[i].no_code)
+            return i;
+    }
+    return s->count;
+}
+
 uint32_t vt_stack_intern(const struct vt_stack *s, const struct vt_stack_objects *o, uint64_t hash)
 {
-    uint32_t module[65], id = 0;
-    for (unsigned k = 0; k < o->count; k++)
-        module[k + 1] = vt_module_index(&o->object[k]);
-    for (unsigned i = s->count; i-- > 0;) {
-        unsigned k = o->of[i];
-        bool found = k && module[k] != VT_NONE;
-        uint64_t where = (uintptr_t)s->ip[i] - (found ? o->object[k - 1].bias : 0);
-        uint32_t next = vt_frame_id(id, found ? module[k] : VT_NONE, where);
+    struct vt_mapping place[VT_DEPTH_MAX];
+    uint32_t id = 0;
+    for (unsigned i = find_places(s, o, place); i-- > 0;) {
+        bool found = place[i].module != VT_NONE;
+        uint64_t where = (uintptr_t)s->ip[i] - (found ? place[i].bias : 0);
+        uint32_t next = vt_frame_id(id, place[i].module, where);
         if (!next)
             break; /* the tree is full: the outer part is better than nothing */
         id = next;
@@ -163,6 +214,7 @@ uint32_t vt_stack_intern(const struct vt_stack *s, const struct vt_stack_objects
 
 void vt_module_forget(void)
 {
+    vt_mapping_forget();
     known_count = 0;
     frames = NULL;
     stacks = NULL;

@@ -116,7 +116,11 @@ uint32_t vt_moment_take(enum vt_moment_kind kind, uint32_t failure)
                             .first_site = first_site,
                             .sites = sites,
                             .first_slot = first_slot,
-                            .slots = slots};
+                            .slots = slots,
+                            .steps = vt_header()->steps,
+                            .step_ns = vt_header()->step_ns,
+                            .stretch_ns = vt_header()->stretch_ns,
+                            .phase = vt_header()->phase};
     spare.moment = 0;
     spare.totals = spare.sites = spare.slots = 0;
     if (fresh)

@@ -12,7 +12,22 @@
 static struct vt_options options;
 static int state; /* 0: not read, 1: read */
 
-enum option { DIR_, OFF, STACKS, DEPTH, LIMIT_MB, EVENTS, REPORT, RUN, LIBRARY, USER_PATHS, OPTION_COUNT };
+enum option {
+    DIR_,
+    OFF,
+    STACKS,
+    DEPTH,
+    LIMIT_MB,
+    EVENTS,
+    REPORT,
+    RUN,
+    LIBRARY,
+    USER_PATHS,
+    DEBUG_DIRS,
+    NVML,
+    NVTX,
+    OPTION_COUNT
+};
 
 static const struct {
     const char *name, *accepted;
@@ -26,6 +41,9 @@ static const struct {
     [REPORT] = {"VRAMTRACK_REPORT", "all, oom or off"},
     [RUN] = {"VRAMTRACK_RUN", "set by vramtrack run"},
     [LIBRARY] = {"VRAMTRACK_LIBRARY", "used by vramtrack run"},
+    [NVML] = {"VRAMTRACK_NVML", "0 or 1"},
+    [NVTX] = {"VRAMTRACK_NVTX", "0 or 1"},
+    [DEBUG_DIRS] = {"VRAMTRACK_DEBUG_DIRS", "directories, separated by colons; used by reports"},
     [USER_PATHS] = {"VRAMTRACK_USER_PATHS", "path prefixes, separated by colons; used by reports"},
 };
 
@@ -60,12 +78,27 @@ static bool set_off(struct vt_options *o, const char *v)
     return i >= 0;
 }
 
+static bool set_nvml(struct vt_options *o, const char *v)
+{
+    int i = choice(v, (const char *const[]){"1", "0", "", NULL});
+    o->nvml = i != 1;
+    return i >= 0;
+}
+
+static bool set_nvtx(struct vt_options *o, const char *v)
+{
+    int i = choice(v, (const char *const[]){"0", "1", "", NULL});
+    o->nvtx = i == 1;
+    return i >= 0;
+}
+
 static bool set_stacks(struct vt_options *o, const char *v)
 {
     int i = choice(v, (const char *const[]){"auto", "both", "", "native", "python", "off", NULL});
     if (i >= 0) {
         o->native = i < 4;
         o->python = i < 3 || i == 4;
+        o->both = i == 1;
     }
     return i >= 0;
 }
@@ -89,6 +122,10 @@ static bool set(struct vt_options *o, enum option option, const char *v)
         break;
     case OFF:
         return set_off(o, v);
+    case NVML:
+        return set_nvml(o, v);
+    case NVTX:
+        return set_nvtx(o, v);
     case STACKS:
         return set_stacks(o, v);
     case REPORT:
@@ -140,7 +177,7 @@ const struct vt_options *vt_options(void)
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE))
         return &options;
     struct vt_options o = {
-        .native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20};
+        .native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20, .nvml = true};
     read_environment(&o, false);
     options = o;
     __atomic_store_n(&state, 1, __ATOMIC_RELEASE);

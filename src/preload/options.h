@@ -16,11 +16,14 @@ struct vt_options {
     bool off;                   /* VRAMTRACK_OFF: substitute nothing, record nothing */
     const char *directory;      /* VRAMTRACK_DIR; NULL: working directory */
     bool native, python;        /* VRAMTRACK_STACKS: which stacks are taken */
+    bool both;                  /* ... and of tensors both, not the native one only where there is no Python */
     unsigned depth;             /* VRAMTRACK_DEPTH: frames per stack */
     uint64_t limit_bytes;       /* VRAMTRACK_LIMIT_MB, in bytes */
     uint64_t events;            /* VRAMTRACK_EVENTS: ring size */
     enum vt_report_mode report; /* VRAMTRACK_REPORT */
     bool under_run;             /* VRAMTRACK_RUN: `vramtrack run` reports at the end */
+    bool nvml;                  /* VRAMTRACK_NVML: NVML may be asked who else holds memory */
+    bool nvtx;                  /* VRAMTRACK_NVTX: take NVTX ranges and marks over */
 };
 
 #define VT_DEPTH_MAX 256u

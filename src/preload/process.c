@@ -136,42 +136,52 @@ void vt_process_describe(struct vt_header *h, const struct vt_process *p)
     h->writer = vt_writer_string(&vt_state.writer, VT_VERSION, strlen(VT_VERSION));
 }
 
+void vt_process_name(uint32_t pid, char *name, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/comm", pid);
+    size_t n = read_file(path, name, size - 1);
+    if (n && name[n - 1] == '\n')
+        n--;
+    name[n] = 0;
+}
+
 bool vt_process_is_run(int pid)
 {
-    char path[64], comm[32];
-    snprintf(path, sizeof path, "/proc/%d/comm", pid);
-    size_t n = read_file(path, comm, sizeof comm - 1);
-    comm[n] = 0;
+    char comm[32];
+    vt_process_name((uint32_t)pid, comm, sizeof comm);
     return !strncmp(comm, "vramtrack", 9);
 }
 
-/* One line of /proc/self/maps: "start-end perms offset dev inode   path". */
-static bool line_has(const char *line, uintptr_t address, char *path, size_t size)
+/* A line of /proc/self/maps, without its end: "start-end rwxp offset device inode   name". */
+static bool line_has(const char *line, uintptr_t address, struct vt_process_mapping *m)
 {
-    unsigned long start, end;
+    char rights[5] = "", *rest;
+    unsigned long offset;
     int at = 0;
-    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &at) < 2 || address < start || address >= end || !at ||
-        line[at] != '/')
+    m->start = strtoul(line, &rest, 16);
+    m->end = *rest == '-' ? strtoul(rest + 1, &rest, 16) : 0;
+    if (address < m->start || address >= m->end || sscanf(rest, " %4s %lx %*s %*s %n", rights, &offset, &at) < 2)
         return false;
-    snprintf(path, size, "%s", line + at);
+    m->offset = offset;
+    m->executable = rights[2] == 'x';
+    snprintf(m->name, sizeof m->name, "%s", at ? rest + at : "");
     return true;
 }
 
-bool vt_process_mapped_file(uintptr_t address, char *path, size_t size)
+enum vt_process_found vt_process_mapping_at(uintptr_t address, struct vt_process_mapping *m)
 {
-    char buffer[8192];
+    static char buffer[8192];
     size_t kept = 0;
     bool found = false;
+    long got = -1;
     int saved = errno, fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && !found) {
-        long got = syscall(SYS_read, fd, buffer + kept, sizeof buffer - 1 - kept);
-        if (got <= 0)
-            break;
+    while (fd >= 0 && !found && (got = syscall(SYS_read, fd, buffer + kept, sizeof buffer - 1 - kept)) > 0) {
         buffer[kept + (size_t)got] = 0;
         char *line = buffer, *newline;
         for (; !found && (newline = strchr(line, '\n')); line = newline + 1) {
             *newline = 0;
-            found = line_has(line, address, path, size);
+            found = line_has(line, address, m);
         }
         kept = strlen(line);
         memmove(buffer, line, kept);
@@ -181,7 +191,16 @@ bool vt_process_mapped_file(uintptr_t address, char *path, size_t size)
     if (fd >= 0)
         syscall(SYS_close, fd);
     errno = saved;
-    return found;
+    return found ? VT_MAPPING_THERE : got < 0 ? VT_MAPPING_UNKNOWN : VT_MAPPING_NONE;
+}
+
+bool vt_process_mapped_file(uintptr_t address, char *path, size_t size)
+{
+    static struct vt_process_mapping m;
+    if (vt_process_mapping_at(address, &m) != VT_MAPPING_THERE || m.name[0] != '/')
+        return false;
+    snprintf(path, size, "%s", m.name);
+    return true;
 }
 
 void vt_process_thread_name(char *name, size_t size)

@@ -22,6 +22,7 @@
 #include "preload/failure.h"
 #include "preload/handler.h"
 #include "preload/report.h"
+#include "preload/usage.h"
 
 static int done;
 static int exit_code; /* as exit() was told */
@@ -35,6 +36,7 @@ static bool is_this_process(void)
 static void begin_end(int code)
 {
     exit_code = code;
+    vt_usage_at(VT_USAGE_END, VT_NONE);
     if (vt_state_recording() && vt_state_lock(false)) {
         vt_state.ending = true;
         vt_state_unlock();
@@ -58,7 +60,11 @@ bool vt_process_ending(void)
 
 static void record_end(int code)
 {
-    if (!is_this_process() || vt_state.ended || !vt_state_lock(false))
+    if (!is_this_process() || vt_state.ended)
+        return;
+    if (!vt_state.ending) /* no exit handler has run: CUDA and NVML are still there */
+        vt_usage_at(VT_USAGE_END, VT_NONE);
+    if (!vt_state_lock(false))
         return;
     struct vt_header *h = vt_header();
     uint32_t failure = vt_failure_resolve_all();
@@ -127,6 +133,11 @@ void vt_process_watch_exit(void)
     unsigned n = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
     if ((n & (n - 1)) == 0) /* 1, 2, 4, 8 ...: some twenty entries at most */
         on_exit(on_exit_handler, NULL);
+}
+
+void vt_process_exit_first(void)
+{
+    on_exit(on_exit_handler, NULL);
 }
 
 void vt_process_hooks(void)

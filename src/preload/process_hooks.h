@@ -14,6 +14,9 @@ void vt_process_hooks(void);
  * their teardown before ours. Never with a lock held. */
 void vt_process_watch_exit(void);
 
+/* Registers for exit once more: what was registered so far is then torn down after ours. Never with a lock held. */
+void vt_process_exit_first(void);
+
 /* Is the process on its way out? Runtimes register their teardown after our exit handler when they are first used late;
  * then the calling stack tells, which is walked here: for calls that end contexts, not for hot ones. Once true, always. */
 bool vt_process_ending(void);

@@ -1,6 +1,6 @@
 /*
- * The library's own reports; see report.h. The views read a private copy of the recording, so that the program's other
- * threads go on allocating while the report is written.
+ * The library's own reports, and the names that are looked up on these occasions; see report.h. Both are made from a
+ * private copy of the recording, so that the program's other threads go on allocating meanwhile.
  */
 #include "preload/report.h"
 
@@ -13,8 +13,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "preload/loaded.h"
+#include "preload/names.h"
 #include "preload/options.h"
 #include "preload/state.h"
+#include "preload/usage.h"
 #include "preload/warn.h"
 #include "recording/reader.h"
 #include "views/views.h"
@@ -26,9 +29,11 @@
 static bool wrote_text;   /* the .txt is ours: it may be written again */
 static uint64_t last_oom; /* time of the newest OOM report; 0: none */
 static unsigned oom_reports;
+static int reporting; /* one report at a time: a second one would write into the same .txt */
 
 void vt_report_forget(void)
 {
+    reporting = 0; /* another thread of the parent may have been at it */
     wrote_text = false;
     last_oom = 0;
     oom_reports = 0;
@@ -64,7 +69,22 @@ static void write_text(struct vt_reading *reading, struct vt_report_request requ
     syscall(SYS_close, fd);
 }
 
-static void write_report(const struct vt_report_request *base, bool summary)
+/* The views first: the names that they look up are there for the recording, too. */
+static void use_copy(struct vt_reading *reading, struct vt_report_request *request)
+{
+    struct vt_symbols *symbols = vt_symbols_open();
+    if (symbols)
+        vt_symbols_use_memory(symbols, vt_loaded_name);
+    if (request) {
+        request->symbols = symbols;
+        vt_summary_write(reading, request);
+        write_text(reading, *request);
+    }
+    vt_names_store(reading, symbols);
+    vt_symbols_close(symbols);
+}
+
+static void look_at_copy(const struct vt_report_request *base)
 {
     void *image = NULL;
     uint64_t bytes = 0;
@@ -74,29 +94,27 @@ static void write_report(const struct vt_report_request *base, bool summary)
     bytes = vt_writer_image(&vt_state.writer, &image);
     memcpy(path, vt_state.writer.path, sizeof path);
     vt_state_unlock();
-    struct vt_report_request request = *base;
+    struct vt_report_request request = {0};
+    if (base)
+        request = *base;
     request.recording_path = *path ? path : NULL;
     vt_tls.busy = 1; /* what the analysis calls must not be recorded */
     struct vt_reading *reading = bytes ? vt_reading_from_memory(image, bytes) : NULL;
     if (reading) {
-        if (summary)
-            vt_summary_write(reading, &request);
-        write_text(reading, request);
+        use_copy(reading, base ? &request : NULL);
         vt_reading_close(reading);
-    } else if (summary)
+    } else if (base)
         vt_warn("no memory for a report; run: vramtrack report %s", path);
     vt_tls.busy = 0;
     vt_writer_free_image(image, bytes);
 }
 
-static int reporting; /* one report at a time: a second one would write into the same .txt */
-
-/* Copies the recording and hands it to the views. `summary`: also on standard error. */
-static void report(const struct vt_report_request *base, bool summary)
+/* Copies the recording, hands it to the views, and stores the names in it. NULL: the names alone. */
+static void report(const struct vt_report_request *base)
 {
     if (__atomic_exchange_n(&reporting, 1, __ATOMIC_ACQUIRE))
         return;
-    write_report(base, summary);
+    look_at_copy(base);
     __atomic_store_n(&reporting, 0, __ATOMIC_RELEASE);
 }
 
@@ -108,8 +126,9 @@ static bool terminal(void)
 
 void vt_report_oom(uint32_t failure)
 {
+    vt_usage_oom(failure);
     uint64_t now = vt_now();
-    if (vt_options()->report == VT_REPORT_MODE_OFF || __atomic_load_n(&oom_reports, __ATOMIC_RELAXED) >= REPORTS_MAX)
+    if (__atomic_load_n(&oom_reports, __ATOMIC_RELAXED) >= REPORTS_MAX)
         return;
     uint64_t before = __atomic_load_n(&last_oom, __ATOMIC_RELAXED);
     if ((before && now - before < INTERVAL_NS) ||
@@ -118,17 +137,15 @@ void vt_report_oom(uint32_t failure)
     __atomic_fetch_add(&oom_reports, 1, __ATOMIC_RELAXED);
     int saved = errno;
     struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_OOM, .failure = failure};
-    report(&request, true);
+    report(vt_options()->report == VT_REPORT_MODE_OFF ? NULL : &request);
     errno = saved;
 }
 
 void vt_report_end(void)
 {
     const struct vt_options *o = vt_options();
-    if (o->report != VT_REPORT_MODE_ALL || o->under_run)
-        return;
     int saved = errno;
     struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_EXIT, .failure = VT_NONE};
-    report(&request, true);
+    report(o->report == VT_REPORT_MODE_ALL && !o->under_run ? &request : NULL);
     errno = saved;
 }

@@ -14,7 +14,9 @@
 
 #include "preload/cuda/headers.h"
 #include "preload/elf.h"
+#include "preload/jax/jax.h"
 #include "preload/options.h"
+#include "preload/torch/table.h"
 
 struct entry {
     const char *name;
@@ -31,6 +33,20 @@ static struct entry entries[VT_E_count] = {
 #undef X
 };
 
+#define X(n, library) VT_EXPORT void n(void); /* as their own files have them: mangled names of C++ functions */
+VT_TORCH_EXPORTS(X)
+#undef X
+
+static const struct {
+    const char *name, *library;
+    void *wrapper;
+} foreign[] = {
+#define X(n, library) {#n, library, (void *)n},
+    VT_TORCH_EXPORTS(X)
+#undef X
+};
+#define FOREIGN (sizeof foreign / sizeof *foreign)
+
 /* real address << 16 | entry + 1, in one word so that it is seen whole or not at all. User addresses have 48 bits. */
 #define ROUTES 1024u
 static uint64_t routes[ROUTES];
@@ -41,7 +57,14 @@ static const char *driver_path;
 
 const char *vt_entry_name(unsigned e)
 {
-    return e < VT_E_count ? entries[e].name : "";
+    static const char *const frameworks[] = {
+#define X(id, name) name,
+        VT_FRAMEWORK_TABLE(X)
+#undef X
+    };
+    if (e < VT_E_count)
+        return entries[e].name;
+    return e - VT_E_count < sizeof frameworks / sizeof *frameworks ? frameworks[e - VT_E_count] : "";
 }
 
 const char *vt_driver_path(void)
@@ -125,6 +148,11 @@ bool vt_is_driver_path(const char *path)
     return path && !strncmp(base_name(path), "libcuda.so", 10);
 }
 
+bool vt_is_torch_path(const char *path)
+{
+    return path && !strncmp(base_name(path), "libc10_cuda.so", 14);
+}
+
 static void add_route(void *address, unsigned e)
 {
     uint64_t word = (uint64_t)(uintptr_t)address << 16 | (e + 1);
@@ -205,6 +233,18 @@ void *vt_substitute(void *address)
     return e >= 0 && entries[e].wrapper ? entries[e].wrapper : address;
 }
 
+/* A library that was opened with the driver as its dependency (RTLD_LOCAL) calls us, but finds a driver in its own scope
+ * only. */
+static void bind_opened_driver(void)
+{
+    void *handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *init = NULL;
+    if (!handle)
+        return;
+    if ((init = vt_real_dlsym(handle, "cuInit")))
+        bind_object_of(init);
+    dlclose(handle);
+}
+
 void *vt_real(enum vt_entry_id e)
 {
     void *p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
@@ -213,8 +253,10 @@ void *vt_real(enum vt_entry_id e)
     void *next = vt_real_dlsym(RTLD_NEXT, entries[e].name);
     if (next)
         bind_object_of(next);
-    else
+    else {
+        bind_opened_driver();
         dlerror(); /* a CUDA call leaves no error of a look-up behind */
+    }
     p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
     if (!p && next) {
         add_route(next, e);
@@ -235,8 +277,9 @@ void *vt_driver(enum vt_entry_id e)
 #define RUNTIMES 4096u
 static struct {
     uint64_t key;
-    void *function;
+    uint64_t function; /* with BY_TORCH where the place of call is in PyTorch's allocator library */
 } runtimes[RUNTIMES];
+#define BY_TORCH (1ull << 63) /* no address of a program has it */
 
 static uint64_t runtime_key(enum vt_entry_id e, const void *caller)
 {
@@ -248,22 +291,22 @@ static unsigned runtime_slot(uint64_t key)
     return (unsigned)((key >> 1) * 0x9e3779b97f4a7c15ull >> 52);
 }
 
-static void *cached_runtime(uint64_t key)
+static uint64_t cached_runtime(uint64_t key)
 {
     for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
         uint64_t k = __atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE);
         if (!k)
-            return NULL;
+            return 0;
         if (k != key)
             continue;
-        void *function = __atomic_load_n(&runtimes[i % RUNTIMES].function, __ATOMIC_ACQUIRE);
+        uint64_t function = __atomic_load_n(&runtimes[i % RUNTIMES].function, __ATOMIC_ACQUIRE);
         if (__atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE) == key) /* not overwritten in between */
             return function;
     }
-    return NULL;
+    return 0;
 }
 
-static void cache_runtime(uint64_t key, void *function)
+static void cache_runtime(uint64_t key, uint64_t function)
 {
     for (unsigned i = runtime_slot(key), n = 0; n < 8; i++, n++) {
         uint64_t old = __atomic_load_n(&runtimes[i % RUNTIMES].key, __ATOMIC_ACQUIRE);
@@ -291,21 +334,25 @@ static void *runtime_in_scope(enum vt_entry_id e, const struct vt_object *caller
     return p == entries[e].wrapper ? NULL : p;
 }
 
-void *vt_real_runtime(enum vt_entry_id e, void *caller)
+void *vt_real_runtime(enum vt_entry_id e, void *caller, bool *by_torch)
 {
     struct vt_object o;
-    uint64_t key = runtime_key(e, caller);
-    void *p = cached_runtime(key);
-    if (p)
-        return p;
-    p = vt_object_at(caller, &o) ? runtime_in_scope(e, &o) : NULL;
+    uint64_t key = runtime_key(e, caller), cached = cached_runtime(key);
+    *by_torch = cached & BY_TORCH;
+    if (cached)
+        return (void *)(uintptr_t)(cached & ~BY_TORCH);
+    void *p = NULL;
+    if (vt_object_at(caller, &o)) {
+        *by_torch = vt_is_torch_path(o.name);
+        p = runtime_in_scope(e, &o);
+    }
     if (!p)
         p = __atomic_load_n(&entries[e].real, __ATOMIC_ACQUIRE);
     if (!p)
         p = vt_real_dlsym(RTLD_NEXT, entries[e].name);
     dlerror(); /* as in vt_real */
     if (p)
-        cache_runtime(key, p);
+        cache_runtime(key, (uint64_t)(uintptr_t)p | (*by_torch ? BY_TORCH : 0));
     return p;
 }
 
@@ -352,11 +399,45 @@ static bool has_provider(const void *caller, unsigned e)
     return vt_object_at(caller, &o) && vt_elf_needs(o.link_map, vt_entry_is_runtime(e) ? "libcudart.so" : "libcuda.so");
 }
 
+/* What we export of other libraries (C++ names): for those who would find a definition without us too. Nothing is
+ * substituted: who asks that library for its function gets that. */
+static struct vt_answer answer_foreign(void *handle, const char *name, const void *caller)
+{
+    struct vt_object o;
+    unsigned i = 0;
+    while (i < FOREIGN && strcmp(foreign[i].name, name))
+        i++;
+    if (i == FOREIGN)
+        return (struct vt_answer){NULL, 0};
+    void *p = handle == RTLD_DEFAULT ? foreign[i].wrapper : vt_real_dlsym(handle, name);
+    if (p == foreign[i].wrapper && !(vt_object_at(caller, &o) && vt_elf_needs(o.link_map, foreign[i].library)) &&
+        !vt_real_dlsym(RTLD_NEXT, name)) /* last: the caller asks dlerror() about it */
+        p = NULL;
+    return (struct vt_answer){p, 1};
+}
+
+/* JAX asks the plugin that it opened. */
+static struct vt_answer answer_plugin(void *handle, const char *name)
+{
+    void *real = vt_real_dlsym(handle, name);
+    return (struct vt_answer){real ? vt_jax_substitute(real) : NULL, 1};
+}
+
+static bool may_be_ours(const char *name)
+{
+    return !strncmp(name, "cu", 2) || !strncmp(name, "_Z", 2) || !strcmp(name, "GetPjrtApi");
+}
+
 static struct vt_answer answer(void *handle, const char *name, const void *caller)
 {
     struct vt_answer no = {NULL, 0};
-    if (handle == RTLD_NEXT || !name || name[0] != 'c' || name[1] != 'u' || vt_options()->off)
+    /* the name first: a sanitizer looks its functions up before there is an environment to read options from */
+    if (handle == RTLD_NEXT || !name || !may_be_ours(name) || vt_options()->off)
         return no;
+    if (name[0] == 'G')
+        return handle == RTLD_DEFAULT ? no : answer_plugin(handle, name);
+    if (name[0] == '_')
+        return answer_foreign(handle, name, caller);
     int e = find_entry(name);
     if (e < 0 || wants_the_real_one(caller))
         return no;

@@ -16,6 +16,14 @@
 
 #define VT_EXPORT __attribute__((visibility("default")))
 
+/* No entry points: what a record names instead where a framework's allocator did something. */
+#define VT_FRAMEWORK_TABLE(X)                    \
+    X(torch_caching, "torch.caching_allocator")  \
+    X(torch_workspace, "torch.cublas_workspace") \
+    X(torch_async, "torch.async_allocator")      \
+    X(torch_uncached, "torch.uncached_allocator") \
+    X(jax, "jax")
+
 enum vt_entry_id {
 #define X(name) VT_E_##name,
 #include "preload/cuda/table.h"
@@ -23,7 +31,11 @@ enum vt_entry_id {
     VT_E_runtime_begin = VT_E_driver_end - 1,
     VT_RUNTIME_TABLE(X) VT_E_wrapped_end,
     VT_E_helper_begin = VT_E_wrapped_end - 1,
-    VT_HELPER_TABLE(X) VT_E_count
+    VT_HELPER_TABLE(X) VT_E_count,
+#undef X
+    VT_E_framework_begin = VT_E_count - 1,
+#define X(id, name) VT_E_##id,
+    VT_FRAMEWORK_TABLE(X)
 #undef X
 };
 
@@ -50,8 +62,12 @@ void *vt_real(enum vt_entry_id e);
 /* The same function inside the driver library itself, past any other interposer; NULL if unknown. */
 void *vt_driver(enum vt_entry_id e);
 
-/* The real runtime function for a caller (its return address), or NULL. May open (RTLD_NOLOAD): not from dlsym. */
-void *vt_real_runtime(enum vt_entry_id e, void *caller);
+/* The real runtime function for a caller (its return address), or NULL. May open (RTLD_NOLOAD): not from dlsym.
+ * *by_torch: the caller is PyTorch's allocator library. */
+void *vt_real_runtime(enum vt_entry_id e, void *caller, bool *by_torch);
+
+/* Is this the path of PyTorch's library for CUDA allocation? */
+bool vt_is_torch_path(const char *path);
 
 /* What to hand out instead of a driver function's address: our wrapper, or the address itself. */
 void *vt_substitute(void *address);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "preload/mappings.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
 
@@ -149,6 +150,7 @@ void vt_stack_finish(struct vt_stack *s, int n)
 
 void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *o)
 {
+    bool outside = false;
     o->count = 0;
     for (unsigned i = 0; i < s->count; i++) {
         uintptr_t ip = (uintptr_t)s->ip[i] - 1;
@@ -158,7 +160,10 @@ void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *o)
         if (!k && o->count < sizeof o->object / sizeof *o->object && vt_object_at((void *)ip, &o->object[o->count]))
             k = ++o->count;
         o->of[i] = (uint8_t)k;
+        outside |= !k;
     }
+    if (outside)
+        vt_mapping_note_compilers(o);
 }
 
 static int read_counts(struct dl_phdr_info *info, size_t size, void *to)
@@ -191,7 +196,7 @@ VT_EXPORT int dlclose(void *handle)
     if (!f && (f = (int (*)(void *))vt_real_dlsym(RTLD_NEXT, "dlclose")))
         __atomic_store_n(&real, f, __ATOMIC_RELEASE);
     int r = f ? f(handle) : -1;
-    if (!r && vt_state_recording())
+    if (!r)
         vt_stack_check_objects();
     return r;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "preload/arena.h"
+#include "preload/jax/jax.h"
 #include "preload/options.h"
 #include "preload/process.h"
 #include "preload/warn.h"
@@ -119,6 +120,7 @@ static bool start(void)
     h->start_mono_ns = vt_state.start_mono_ns;
     h->stack_depth = o->native || o->python ? o->depth : 0;
     vt_process_describe(h, &process);
+    vt_jax_note_refusals();
     explain_writer();
     return true;
 }
@@ -197,6 +199,8 @@ void vt_state_after_fork(void)
     vt_context_forget();
     vt_failure_forget();
     vt_report_forget();
+    vt_usage_forget();
+    vt_phase_forget();
     strings = NULL;
     vt_arena_drop();
 }

@@ -19,8 +19,8 @@
 /* Per thread; plain words without destructors, because hooks run during thread teardown as well. Kept small: it lives
  * in the static TLS block. */
 struct vt_tls {
-    uint8_t busy; /* inside our own code */
-    uint8_t unused;
+    uint8_t busy;           /* inside our own code */
+    uint8_t torch;          /* enum vt_torch_call of the call that is running (torch/allocator.h) */
     uint16_t entry;         /* entry point whose real function is running (enum vt_entry_id + 1); 0: none */
     uint16_t runtime;       /* runtime entry point that the program called (enum vt_entry_id + 1); 0: none */
     uint16_t driver_events; /* recorded inside that runtime call */
@@ -29,7 +29,8 @@ struct vt_tls {
     void *context; /* the current context as last seen, and what is known of it */
     int32_t context_device;
     uint16_t context_index;
-    uint16_t unused2;
+    uint8_t jax;            /* a plugin of JAX's is busy allocating (jax/plugin.h) */
+    uint8_t unused2;
     uint32_t context_generation;
     uint32_t pending; /* index + 1 of this thread's unresolved out-of-memory */
     uint32_t frees;   /* that gave something back; wraps */
@@ -37,6 +38,8 @@ struct vt_tls {
     uint16_t stream_number;
     int16_t stream_device;
     uint32_t stream_generation;
+    uint32_t torch_halvings;           /* see vt_torch_asks */
+    uint64_t torch_free, torch_total; /* what PyTorch's allocator was told last of the device's memory; total 0: nothing */
 };
 extern __thread struct vt_tls vt_tls;
 
@@ -86,5 +89,7 @@ void vt_graph_forget(void);
 void vt_context_forget(void);
 void vt_failure_forget(void);
 void vt_report_forget(void);
+void vt_usage_forget(void);
+void vt_phase_forget(void);
 
 #endif

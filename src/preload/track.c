@@ -11,15 +11,18 @@
 
 #include "preload/codes.h"
 #include "preload/context.h"
+#include "preload/cuda/graph.h"
 #include "preload/failure.h"
 #include "preload/ledger.h"
 #include "preload/moment.h"
 #include "preload/process_hooks.h"
 #include "preload/report.h"
+#include "preload/usage.h"
+#include "preload/torch/allocator.h"
 
 _Static_assert(sizeof(struct vt_node) == 16, "the budget for a live allocation is 100 bytes");
 
-static void locate(struct vt_taken_stack *t)
+void vt_locate(struct vt_taken_stack *t)
 {
     if (!t->located)
         vt_stack_locate(&t->stack, &t->objects);
@@ -46,7 +49,7 @@ uint32_t vt_python_id(struct vt_taken_stack *t)
 
 static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 {
-    uint64_t hash = salted(t) ^ (t->python.count ? t->python.hash : 0);
+    uint64_t hash = (t->stack.count ? salted(t) : t->stack.hash) ^ (t->python.count ? t->python.hash : 0);
     uint32_t site = vt_site_find(key, hash);
     if (site != VT_NONE || !t->located)
         return site;
@@ -59,12 +62,11 @@ static void locate_new(struct vt_taken_stack *t)
 {
     vt_stack_check_objects();
     vt_process_watch_exit();
-    locate(t);
+    vt_locate(t);
     vt_codes_prepare();
 }
 
-/* Takes the lock with the site known. False: not recording (no lock). */
-static bool lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site)
+bool vt_lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         if (!vt_state_lock(true))
@@ -102,7 +104,7 @@ static void event(uint8_t type, const struct vt_slot *s, uint32_t free_stack, ui
                          .site = s->site,
                          .free_stack = free_stack,
                          .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
-                         .stream = s->stream,
+                         .stream = s->flags & VT_SLOT_CAPTURE ? 0 : s->stream,
                          .type = type,
                          .kind = s->kind};
     vt_book_event(&e);
@@ -139,11 +141,12 @@ static void mark_origin(uint32_t site, const struct vt_alloc *a)
         s->streams |= 1ull << ((a->stream - 1u) % 64);
 }
 
-static void book(const struct vt_alloc *a, uint32_t site)
+uint64_t vt_book(const struct vt_alloc *a, uint32_t site)
 {
-    uint64_t now = vt_now();
+    uint64_t now = vt_now(), before = 0;
     struct vt_node *old = vt_live_find(a->space, a->key);
     if (old) { /* the address was given out again: its end was not seen */
+        before = vt_live_slot(old)->bytes;
         vt_retire_node(old, now);
         vt_live_remove(old);
     }
@@ -155,12 +158,15 @@ static void book(const struct vt_alloc *a, uint32_t site)
                            .stream = a->stream,
                            .kind = (uint8_t)a->kind,
                            .flags = a->flags};
+    if (!slot.stream && (slot.stream = vt_graph_capture()))
+        slot.flags |= VT_SLOT_CAPTURE;
     if (!vt_live_add(a->space, a->key, &slot, a->owner))
-        return;
+        return before;
     vt_book_alloc(site, a->bytes, a->requested, now);
     pool_change(&slot, a->owner, (int64_t)a->bytes);
     mark_origin(site, a);
     event(VT_EVENT_ALLOC, &slot, 0, now);
+    return before;
 }
 
 void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, struct vt_taken_stack *t)
@@ -168,8 +174,8 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
     int saved = errno;
     uint32_t site, report = VT_NONE;
     struct vt_site_key key = {a->level, (uint8_t)a->kind, a->device, call->label};
-    if (lock_with_site(&key, t, &site)) {
-        book(a, site);
+    if (vt_lock_with_site(&key, t, &site)) {
+        vt_book(a, site);
         if (vt_tls.pending)
             report = vt_failure_resolve_by_success(a->bytes, &t->stack);
         if (report == VT_NONE)
@@ -177,6 +183,8 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
         vt_state_unlock();
     }
     vt_tls.driver_events++;
+    if (vt_tls.torch)
+        vt_torch_direct(a, t);
     if (report != VT_NONE)
         vt_report_oom(report);
     errno = saved;
@@ -184,7 +192,7 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
 
 void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a, int code)
 {
-    if (!call->record || vt_tls.busy)
+    if (!call->record || vt_tls.busy || vt_tls.torch == VT_TORCH_PROBES)
         return;
     int saved = errno;
     struct vt_taken_stack t;
@@ -195,7 +203,9 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
                            .device = a->device,
                            .bytes = a->bytes};
     vt_take(&t);
-    locate(&t);
+    vt_locate(&t);
+    f.told = vt_tls.jax;
+    vt_torch_claims(&f, &t);
     if (code == CUDA_ERROR_OUT_OF_MEMORY)
         vt_memory_info(&f.free_bytes, &f.total_bytes);
     uint32_t report = VT_NONE;
@@ -214,7 +224,29 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
     errno = saved;
 }
 
-static bool take_off(struct vt_freeing *f, unsigned kinds)
+/* A tensor that is the driver's allocation itself ends with it. With the lock held. */
+static void end_direct(uint64_t key, struct vt_slot *tensor, enum vt_leaving how, uint64_t now)
+{
+    struct vt_node *n = vt_live_find(VT_SPACE_TENSOR, key);
+    if (!n || !(vt_live_slot(n)->flags & VT_SLOT_DIRECT))
+        return;
+    *tensor = *vt_live_slot(n);
+    vt_live_remove(n);
+    vt_book_free(tensor->site, tensor->bytes, tensor->requested, tensor->time_ns, now, how);
+    event(how == VT_LEFT_BY_FREE ? VT_EVENT_FREE : VT_EVENT_RETIRE, tensor, 0, now);
+    vt_torch_direct_changed(tensor->site, -(int64_t)tensor->bytes);
+}
+
+void vt_free_direct(const struct vt_call *call, uint64_t key)
+{
+    struct vt_slot tensor;
+    if (!call->record || !vt_torch_is_direct() || !vt_state_lock(false))
+        return;
+    end_direct(key, &tensor, VT_LEFT_BY_FREE, vt_now());
+    vt_state_unlock();
+}
+
+bool vt_take_off(struct vt_freeing *f, unsigned kinds)
 {
     struct vt_node *n = vt_live_find(f->space, f->key);
     struct vt_slot *s = n ? vt_live_slot(n) : NULL;
@@ -227,13 +259,17 @@ static bool take_off(struct vt_freeing *f, unsigned kinds)
     vt_live_remove(n);
     vt_book_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, now, VT_LEFT_BY_FREE);
     pool_change(&f->slot, f->owner, -(int64_t)f->slot.bytes);
+    event(VT_EVENT_FREE, &f->slot, f->free_stack, now);
+    if (f->space == VT_SPACE_TENSOR) /* nobody frees a tensor twice and asks who did it first */
+        return true;
     struct vt_grave grave = {.address = f->key,
                              .space = (uint8_t)f->space,
                              .site = f->slot.site,
                              .free_stack = f->free_stack,
                              .free_python = f->free_python};
     vt_grave_dig(&grave);
-    event(VT_EVENT_FREE, &f->slot, f->free_stack, now);
+    if (f->space == VT_SPACE_POINTER && vt_torch_is_direct())
+        end_direct(f->key, &f->tensor, VT_LEFT_BY_FREE, now);
     return true;
 }
 
@@ -249,6 +285,13 @@ static void finalizing(void)
     if (moment != VT_NONE)
         vt_moment_name(moment, "finalize");
     vt_state_unlock();
+    vt_usage_at(VT_USAGE_FINALIZE, moment);
+}
+
+void vt_watch_finalizing(void)
+{
+    if (vt_python_finalizing())
+        finalizing();
 }
 
 void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds,
@@ -267,11 +310,10 @@ void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_spa
     t.stack.count = t.python.count = 0;
     if (stack)
         vt_take(&t);
-    if (vt_python_finalizing())
-        finalizing();
+    vt_watch_finalizing();
     if (lock_with_stack(&t, &f->free_stack)) {
         f->free_python = vt_python_id(&t);
-        f->removed = take_off(f, kinds);
+        f->removed = vt_take_off(f, kinds);
         report = vt_failure_expire(vt_header()->last_ns);
         vt_state_unlock();
     }
@@ -289,6 +331,13 @@ static void put_back(struct vt_freeing *f)
     vt_book_undo_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, f->freed_ns, now);
     pool_change(&f->slot, f->owner, (int64_t)f->slot.bytes);
     event(VT_EVENT_FAILED_FREE, &f->slot, f->free_stack, now);
+    const struct vt_slot *tensor = &f->tensor;
+    if (tensor->kind == VT_KIND_NONE || vt_live_find(VT_SPACE_TENSOR, f->key) ||
+        !vt_live_add(VT_SPACE_TENSOR, f->key, tensor, 0))
+        return;
+    vt_book_undo_free(tensor->site, tensor->bytes, tensor->requested, tensor->time_ns, f->freed_ns, now);
+    event(VT_EVENT_FAILED_FREE, tensor, 0, now);
+    vt_torch_direct_changed(tensor->site, (int64_t)tensor->bytes);
 }
 
 void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
@@ -303,7 +352,7 @@ void vt_free_end(const struct vt_call *call, struct vt_freeing *f, int code)
     struct vt_taken_stack t;
     struct vt_failing failing = {.code = code, .api = call->label, .pointer = f->key, .space = f->space};
     vt_take(&t);
-    locate(&t);
+    vt_locate(&t);
     if (vt_state_lock(true)) {
         if (f->removed)
             put_back(f);
@@ -328,12 +377,25 @@ static bool sweep_one(struct vt_node *n, void *argument)
     return true;
 }
 
+/* What a teardown took from under a framework. */
+static bool sweep_direct(struct vt_node *n, void *argument)
+{
+    struct vt_slot s = *vt_live_slot(n);
+    if (n->space != VT_SPACE_TENSOR || !(s.flags & VT_SLOT_DIRECT) || vt_live_find(VT_SPACE_POINTER, n->address))
+        return false;
+    vt_torch_direct_changed(s.site, -(int64_t)s.bytes);
+    vt_retire_node(n, ((const struct sweep *)argument)->now);
+    return true;
+}
+
 void vt_retire(vt_leaves_fn *leaves, void *argument)
 {
     int saved = errno;
     if (vt_state_recording() && !vt_state.ending && vt_state_lock(false)) {
         struct sweep s = {leaves, argument, vt_now()};
         vt_live_sweep(sweep_one, &s);
+        if (vt_torch_is_direct())
+            vt_live_sweep(sweep_direct, &s);
         vt_state_unlock();
     }
     errno = saved;

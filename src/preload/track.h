@@ -8,6 +8,7 @@
 #define VT_PRELOAD_TRACK_H
 
 #include "preload/call.h"
+#include "preload/ledger.h"
 #include "preload/live.h"
 #include "preload/python/python.h"
 #include "preload/stack.h"
@@ -42,6 +43,23 @@ static inline __attribute__((always_inline)) void vt_take(struct vt_taken_stack 
         vt_python_take(&t->python, vt_options()->depth);
 }
 
+/* The same for a tensor: there are many, and a Python stack says more for less. So the native one is taken only where the
+ * thread has no Python frames, or where the user asks for both. */
+static inline __attribute__((always_inline)) void vt_take_tensor(struct vt_taken_stack *t)
+{
+    const struct vt_options *o = vt_options();
+    t->located = false;
+    t->python.count = 0;
+    if (o->python)
+        vt_python_take(&t->python, o->depth);
+    if (o->native && (o->both || !t->python.count)) {
+        vt_stack_take(&t->stack);
+        return;
+    }
+    t->stack.count = 0;
+    t->stack.hash = 0;
+}
+
 /* An allocation succeeded; `t` is the stack of the call. */
 void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, struct vt_taken_stack *t);
 
@@ -69,6 +87,7 @@ struct vt_freeing {
     uint64_t key;
     uint64_t freed_ns;
     struct vt_slot slot;
+    struct vt_slot tensor; /* what a framework had handed out as it got it; kind NONE: it didn't */
 };
 
 /* About to free `key`: takes it off the books first, because another thread may be given the same address before the
@@ -85,6 +104,24 @@ void vt_retire(vt_leaves_fn *leaves, void *argument);
 
 /* With the lock held: the same for one known node. */
 void vt_retire_node(struct vt_node *node, uint64_t now);
+
+/* The parts of vt_record_alloc_at and of vt_free_begin, for those who keep books of their own along with these.
+ *
+ * vt_lock_with_site takes the state lock with the site of a stack known; false: not recording, and no lock. With the lock
+ * held, vt_book makes an allocation live and returns the bytes of what was live under its key before (its end was not
+ * seen; 0 mostly), and vt_take_off ends the one under f->key in f->space, if it is of one of these kinds. */
+bool vt_lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site);
+uint64_t vt_book(const struct vt_alloc *a, uint32_t site);
+bool vt_take_off(struct vt_freeing *f, unsigned kinds);
+
+/* The objects of the frames, for a stack that is taken seldom. Without the lock. */
+void vt_locate(struct vt_taken_stack *t);
+
+/* Before a free, without the lock: takes the moment `finalize` at the first one of an interpreter that shuts down. */
+void vt_watch_finalizing(void);
+
+/* A tensor that is the driver's allocation itself (VT_SLOT_DIRECT) ends although that does not: its free is captured. */
+void vt_free_direct(const struct vt_call *call, uint64_t key);
 
 /* With the lock held: the frame ids of the two stacks; 0 if there is none, and for a native one that is not in the tree
  * and was not located. */

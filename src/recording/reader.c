@@ -60,6 +60,9 @@ static const struct {
     [VT_NAMES] = {"names of frames", sizeof(struct vt_frame_name), _Alignof(struct vt_frame_name)},
     [VT_ALLOCATORS] = {"framework allocators", sizeof(struct vt_allocator), _Alignof(struct vt_allocator)},
     [VT_STEPS] = {"steps", sizeof(struct vt_step), _Alignof(struct vt_step)},
+    [VT_USAGES] = {"readings of GPU memory", sizeof(struct vt_usage), _Alignof(struct vt_usage)},
+    [VT_PROCESSES] = {"processes on GPUs", sizeof(struct vt_process_bytes), _Alignof(struct vt_process_bytes)},
+    [VT_PROGRAMS] = {"compiled programs", sizeof(struct vt_program), _Alignof(struct vt_program)},
 };
 
 __attribute__((format(printf, 2, 3))) static void note(struct vt_reading *r, const char *format, ...)

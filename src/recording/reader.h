@@ -113,6 +113,9 @@ VT_ACCESSOR(code, VT_CODES)
 VT_ACCESSOR(frame_name, VT_NAMES)
 VT_ACCESSOR(allocator, VT_ALLOCATORS)
 VT_ACCESSOR(step, VT_STEPS)
+VT_ACCESSOR(usage, VT_USAGES)
+VT_ACCESSOR(process_bytes, VT_PROCESSES)
+VT_ACCESSOR(program, VT_PROGRAMS)
 #undef VT_ACCESSOR
 
 /* A live slot; VT_KIND_NONE ones are handed out as well. */
@@ -137,7 +140,7 @@ static inline const struct vt_code *vt_reading_frame_code(const struct vt_readin
 /* The line of a Python frame; 0: not known. */
 static inline uint32_t vt_frame_python_line(const struct vt_frame *frame)
 {
-    return (uint32_t)frame->where;
+    return (uint32_t)frame->where & VT_PYTHON_LINE;
 }
 
 #endif

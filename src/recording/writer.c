@@ -15,7 +15,7 @@ static const struct {
     uint32_t record_bytes, first;
     unsigned share; /* at most limit_bytes / share for this section; 0: as the table below says */
 } shapes[VT_SECTION_COUNT] = {
-    [VT_STRINGS] = {1, 65536, 32},
+    [VT_STRINGS] = {1, 65536, 16},
     [VT_MODULES] = {sizeof(struct vt_module), 64, 64},
     [VT_FRAMES] = {sizeof(struct vt_frame), 4096, 8},
     [VT_SITES] = {sizeof(struct vt_site), 128, 8},
@@ -37,6 +37,9 @@ static const struct {
     [VT_NAMES] = {sizeof(struct vt_frame_name), 1024, 16},
     [VT_ALLOCATORS] = {sizeof(struct vt_allocator), 16, 64},
     [VT_STEPS] = {sizeof(struct vt_step), 256, 64},
+    [VT_USAGES] = {sizeof(struct vt_usage), 16, 64},
+    [VT_PROCESSES] = {sizeof(struct vt_process_bytes), 64, 64},
+    [VT_PROGRAMS] = {sizeof(struct vt_program), 64, 64},
 };
 
 /* Makes sure that record i has an extent. */
@@ -136,6 +139,22 @@ uint64_t vt_writer_append_many(struct vt_writer *w, enum vt_section section, uin
     return UINT64_MAX;
 }
 
+bool vt_writer_reserve(struct vt_writer *w, enum vt_section section, uint64_t count)
+{
+    struct vt_section_entry *s = &vt_writer_header(w)->section[section];
+    uint64_t end = s->count + count;
+    if (w->state != VT_WRITER_FILE || end > s->limit)
+        return false;
+    for (uint64_t i = s->count; i < end;) { /* one step per extent */
+        unsigned e = 63u - (unsigned)__builtin_clzll((i >> __builtin_ctz(s->first)) + 1);
+        if (e >= VT_MAX_EXTENTS || (!s->extent[e] && !vt_file_try_extent(w, s, e)) ||
+            s->extent[e] >= vt_writer_header(w)->limit_bytes) /* in memory only */
+            return false;
+        i = s->first * ((2ull << e) - 1);
+    }
+    return true;
+}
+
 void vt_writer_publish_many(struct vt_writer *w, enum vt_section section, uint64_t count)
 {
     struct vt_section_entry *s = &vt_writer_header(w)->section[section];
@@ -177,6 +196,21 @@ static void prepare_events(struct vt_writer *w, const struct vt_section_entry *s
     errno = saved;
 }
 
+void *vt_writer_find(struct vt_writer *w, enum vt_section section, uint64_t i)
+{
+    const struct vt_section_entry *s = &vt_writer_header(w)->section[section];
+    uint64_t offset = vt_record_offset(s, i), block = (i >> __builtin_ctz(s->first)) + 1;
+    unsigned e = 63u - (unsigned)__builtin_clzll(block);
+    if (offset) {
+        struct vt_writer_run *run = &w->recent[section];
+        run->first = (uint64_t)s->first * ((1ull << e) - 1);
+        run->count = (uint64_t)s->first << e;
+        run->at = w->base + s->extent[e];
+        run->record_bytes = s->record_bytes;
+    }
+    return w->base + offset;
+}
+
 static bool has_extent(const struct vt_section_entry *s, uint64_t i)
 {
     return vt_record_offset(s, i) != 0;
@@ -194,8 +228,9 @@ static bool may_grow(const struct vt_writer *w, const struct vt_section_entry *s
 struct vt_event *vt_writer_next_event(struct vt_writer *w)
 {
     struct vt_section_entry *s = &vt_writer_header(w)->section[VT_EVENTS];
-    uint64_t i = s->count < s->limit ? s->count : s->count % s->limit;
-    if (!has_extent(s, i) && (!may_grow(w, s, i) || !ensure(w, s, i))) { /* wrap at what there is */
+    uint64_t i = s->count < s->limit ? s->count : w->events_next < s->limit ? w->events_next : 0; /* count % limit */
+    bool there = i - w->recent[VT_EVENTS].first < w->recent[VT_EVENTS].count;
+    if (!there && !has_extent(s, i) && (!may_grow(w, s, i) || !ensure(w, s, i))) { /* wrap at what there is */
         s->limit = i;
         if (!i)
             return NULL;
@@ -203,7 +238,8 @@ struct vt_event *vt_writer_next_event(struct vt_writer *w)
     }
     if (s->count == i && i >= w->events_ready)
         prepare_events(w, s, i);
-    return (struct vt_event *)(w->base + vt_record_offset(s, i));
+    w->events_next = i + 1;
+    return vt_writer_at(w, VT_EVENTS, i);
 }
 
 /* Strings lie in one section of bytes. One that does not fit into the rest of an extent starts in the next. */
@@ -230,13 +266,23 @@ uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length)
     return (uint32_t)at;
 }
 
-/* Bytes of an extent that hold records. What only other programs need (events, slots) is left out of the image: with a
- * million live allocations the copy would double what the process uses. */
+#define IMAGE_SLOTS_MAX 65536u         /* 2.5 MiB */
+#define IMAGE_MOMENT_SLOTS_MAX 131072u /* 5 MiB */
+
+/* What the image does without: events, and slots if there are many. With a million live allocations the copy would double
+ * what the process uses; with few of them, they show what lies where in a framework's memory. */
+static bool is_left_out(const struct vt_section_entry *s, int section)
+{
+    return section == VT_EVENTS || (section == VT_LIVE && s->count > IMAGE_SLOTS_MAX) ||
+           (section == VT_MOMENT_SLOTS && s->count > IMAGE_MOMENT_SLOTS_MAX);
+}
+
+/* Bytes of an extent that hold records. */
 static uint64_t image_bytes(const struct vt_header *h, int section, unsigned e)
 {
     const struct vt_section_entry *s = &h->section[section];
     uint64_t before = s->first * ((1ull << e) - 1), records = (uint64_t)s->first << e;
-    if (section == VT_EVENTS || section == VT_LIVE || section == VT_MOMENT_SLOTS || !s->extent[e] || s->count <= before)
+    if (is_left_out(s, section) || !s->extent[e] || s->count <= before)
         return 0;
     return (s->count - before < records ? s->count - before : records) * s->record_bytes;
 }
@@ -261,7 +307,9 @@ uint64_t vt_writer_image(const struct vt_writer *w, void **image)
                 memcpy(copy + at, w->base + h->section[i].extent[e], size);
             at += vt_round_up(size, page);
         }
-    to->section[VT_LIVE].count = to->section[VT_MOMENT_SLOTS].count = 0;
+    for (int i = 0; i < VT_SECTION_COUNT; i++)
+        if (i != VT_EVENTS && is_left_out(&to->section[i], i))
+            to->section[i].count = 0;
     to->used_bytes = bytes;
     *image = copy;
     return bytes;

@@ -24,15 +24,24 @@ enum vt_writer_state {
     VT_WRITER_MEMORY   /* there is no file */
 };
 
+/* Records in a row, where those of a section were used last: extents never move, so what is here stays true. */
+struct vt_writer_run {
+    uint64_t first, count;
+    unsigned char *at;
+    uint64_t record_bytes;
+};
+
 struct vt_writer {
     unsigned char *base;     /* the mapping: header at 0, record offsets count from here */
     uint64_t reserved_bytes; /* address space behind base */
     uint64_t file_bytes;     /* end of the last extent that is in the file */
     uint64_t memory_bytes;   /* end of the last extent that is in memory only; starts at the file's limit */
     uint64_t events_ready;   /* events up to this number of the first round have their pages */
+    uint64_t events_next;    /* place of the next event, if the ring is full */
     uint64_t device, inode;  /* identity of the file: a path can come to name another one */
     int error;               /* errno of the call that took the disk away; 0: none */
     enum vt_writer_state state;
+    struct vt_writer_run recent[VT_SECTION_COUNT];
     char path[VT_PATH_MAX]; /* absolute; empty: no file */
 };
 
@@ -60,10 +69,17 @@ static inline struct vt_header *vt_writer_header(const struct vt_writer *w)
     return (struct vt_header *)w->base;
 }
 
+/* Behind vt_writer_at. */
+void *vt_writer_find(struct vt_writer *w, enum vt_section section, uint64_t i);
+
 /* Record i, which must have been appended before. */
 static inline void *vt_writer_at(const struct vt_writer *w, enum vt_section section, uint64_t i)
 {
-    return w->base + vt_record_offset(&vt_writer_header(w)->section[section], i);
+    const struct vt_writer_run *run = &w->recent[section];
+    uint64_t k = i - run->first;
+    if (__builtin_expect(k < run->count, 1))
+        return run->at + k * run->record_bytes;
+    return vt_writer_find((struct vt_writer *)w, section, i);
 }
 
 /*
@@ -78,6 +94,13 @@ void vt_writer_publish(struct vt_writer *w, enum vt_section section);
 uint64_t vt_writer_append_many(struct vt_writer *w, enum vt_section section, uint64_t count);
 void vt_writer_publish_many(struct vt_writer *w, enum vt_section section, uint64_t count);
 
+/*
+ * Makes room in the file for `count` more records (of VT_STRINGS: bytes; twice what a string takes is always enough). False
+ * if the file cannot take them; then nothing is counted as lost, and neither bound nor disk counts as reached. For what is
+ * good to have, but must not cost the recording anything.
+ */
+bool vt_writer_reserve(struct vt_writer *w, enum vt_section section, uint64_t count);
+
 /* The next place of the event ring; publish as usual. NULL if there is no room at all. */
 struct vt_event *vt_writer_next_event(struct vt_writer *w);
 
@@ -86,7 +109,8 @@ struct vt_event *vt_writer_next_event(struct vt_writer *w);
 uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length);
 
 /*
- * A private copy of the mapping as one image that a reader can open: the header and all records but events and slots.
+ * A private copy of the mapping as one image that a reader can open: the header and all records but events, and but
+ * slots if there are more than 65,536 (of moments: 131,072).
  * Returns its size and sets *image (to be given back with vt_writer_free_image), or 0.
  */
 uint64_t vt_writer_image(const struct vt_writer *w, void **image);

@@ -108,6 +108,22 @@ static void lose_file(struct vt_writer *w, int error)
     vt_writer_header(w)->flags |= VT_FLAG_NO_SPACE;
 }
 
+/* Adds a range at the end of the file. Returns 0 or an errno. */
+static int append_range(struct vt_writer *w, uint64_t bytes, uint64_t *offset)
+{
+    int fd = reopen(w), error = 0;
+    if (fd < 0 || !map_file(w, fd, w->file_bytes, bytes))
+        error = errno ? errno : EIO;
+    if (fd >= 0)
+        raw_close(fd);
+    if (error)
+        return error;
+    *offset = w->file_bytes;
+    w->file_bytes += bytes;
+    vt_writer_header(w)->used_bytes = w->file_bytes;
+    return 0;
+}
+
 static bool grow_in_file(struct vt_writer *w, uint64_t bytes, uint64_t *offset)
 {
     struct vt_header *h = vt_writer_header(w);
@@ -117,18 +133,10 @@ static bool grow_in_file(struct vt_writer *w, uint64_t bytes, uint64_t *offset)
         h->flags |= VT_FLAG_BOUND_REACHED;
         return false;
     }
-    int fd = reopen(w);
-    bool ok = fd >= 0 && map_file(w, fd, w->file_bytes, bytes);
-    if (!ok)
-        lose_file(w, errno);
-    if (fd >= 0)
-        raw_close(fd);
-    if (!ok)
-        return false;
-    *offset = w->file_bytes;
-    w->file_bytes += bytes;
-    h->used_bytes = w->file_bytes;
-    return true;
+    int error = append_range(w, bytes, offset);
+    if (error)
+        lose_file(w, error);
+    return !error;
 }
 
 bool vt_file_add_extent(struct vt_writer *w, struct vt_section_entry *s, unsigned e)
@@ -141,6 +149,18 @@ bool vt_file_add_extent(struct vt_writer *w, struct vt_section_entry *s, unsigne
         w->memory_bytes += bytes;
         ok = true;
     }
+    errno = saved;
+    if (ok)
+        __atomic_store_n(&s->extent[e], offset, __ATOMIC_RELEASE);
+    return ok;
+}
+
+bool vt_file_try_extent(struct vt_writer *w, struct vt_section_entry *s, unsigned e)
+{
+    uint64_t bytes = vt_round_up(((uint64_t)s->first << e) * s->record_bytes, vt_page_bytes()), offset;
+    int saved = errno;
+    bool ok = w->state == VT_WRITER_FILE && w->file_bytes + bytes <= vt_writer_header(w)->limit_bytes &&
+              !append_range(w, bytes, &offset);
     errno = saved;
     if (ok)
         __atomic_store_n(&s->extent[e], offset, __ATOMIC_RELEASE);

@@ -28,4 +28,7 @@ bool vt_file_open_in_memory(struct vt_writer *w);
 /* Gives extent e of a section its place, in the file if possible, else in memory (and w->state may change). */
 bool vt_file_add_extent(struct vt_writer *w, struct vt_section_entry *section, unsigned e);
 
+/* The same in the file or not at all: then nothing has changed. */
+bool vt_file_try_extent(struct vt_writer *w, struct vt_section_entry *section, unsigned e);
+
 #endif

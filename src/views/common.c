@@ -28,7 +28,7 @@ int vt_view_open(struct vt_analysis *a, struct vt_reading *reading, const struct
         }
     }
     style = vt_stack_style_for(reading, request->stacks, request->user_paths);
-    return vt_analysis_open(a, reading, name, !request->no_symbols, &style);
+    return vt_analysis_open(a, reading, name, !request->no_symbols, request->symbols, &style);
 }
 
 void vt_view_trace(const struct vt_analysis *a, struct vt_trace *trace, uint32_t stack, uint32_t python_stack)

@@ -46,9 +46,28 @@ struct vt_joined {
 /* Fills `groups` (room for `most`, zeroed), largest first. Returns how many there are; *shown: the sites in them. */
 uint32_t vt_view_join_sites(const struct vt_analysis *a, struct vt_joined *groups, uint32_t most, uint32_t *shown);
 
-/* The largest `most` holders of live memory, one line each, and one line for the rest. tensors: tensors are known, and
- * shown instead of the pools that they are in. */
-void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned most, bool tensors);
+/* Is this site one that people see in a list of who holds memory? Where tensors are known, they are shown instead of the
+ * segments that they lie in, so that nothing is counted twice; address space is no memory. */
+bool vt_view_is_shown(const struct vt_analysis *a, const struct vt_site_row *row);
+
+/* The largest `most` holders of live memory, one line each, one line for the rest, and one for what frameworks have cached
+ * and nobody uses. */
+void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned most);
+
+/* The line "1.90 GiB cached but unused by PyTorch"; nothing if there is nothing. Returns the bytes. */
+uint64_t vt_view_cached(struct vt_out *out, const struct vt_analysis *a);
+
+/* Of a GPU's account: the lines of what tensors, caches and the application hold; and "  PyTorch: reserved ...", if there is
+ * something to say (returns the lines written: 0 or 1). */
+void vt_view_account(struct vt_out *out, const struct vt_device_row *device);
+unsigned vt_view_reserved(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *device);
+
+/* The section on fragmentation; nothing if there is no more to say than the account says. */
+void vt_view_fragmentation(struct vt_out *out, const struct vt_analysis *a);
+
+/* What the arenas of frameworks that compile programs say of themselves, and the programs' temporary memory; nothing if
+ * there are none. */
+void vt_view_programs(struct vt_out *out, const struct vt_reading *reading);
 
 /* The next command that the request names, or the default one. */
 void vt_view_next(struct vt_out *out, const struct vt_report_request *request);

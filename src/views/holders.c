@@ -24,14 +24,9 @@ struct holder {
     const struct entry *entry;
 };
 
-/* Where tensors are known, a framework's pools are shown by what is in them, not as driver calls. */
-static bool is_holder(const struct vt_site_row *site, bool tensors)
+static bool is_holder(const struct vt_analysis *a, const struct vt_site_row *site)
 {
-    if (!site->live_bytes || !vt_kind_is_memory(site->record->kind))
-        return false;
-    if (site->record->level == VT_LEVEL_TENSOR)
-        return true;
-    return !tensors || site->owner != VT_OWNER_FRAMEWORK;
+    return site->live_bytes && vt_kind_is_memory(site->record->kind) && vt_view_is_shown(a, site);
 }
 
 static bool same_user(const struct entry *a, const struct entry *b)
@@ -69,7 +64,7 @@ static void tell_apart(struct entry *entries, unsigned count, unsigned first)
 }
 
 /* Fills entries, and *left with the number and bytes of what found no room. */
-static unsigned collect(const struct vt_analysis *a, bool tensors, struct entry *entries, struct holder *left)
+static unsigned collect(const struct vt_analysis *a, struct entry *entries, struct holder *left)
 {
     const struct vt_model *m = &a->model;
     unsigned count = 0, j;
@@ -78,7 +73,7 @@ static unsigned collect(const struct vt_analysis *a, bool tensors, struct entry 
     for (i = 0; i < m->site_count; i++) {
         struct entry *entry = &entries[count];
 
-        if (!is_holder(&m->sites[i], tensors))
+        if (!is_holder(a, &m->sites[i]))
             continue;
         if (count == LOOKED_AT) {
             left->count++;
@@ -143,7 +138,7 @@ static void write_holder(struct vt_out *out, const struct holder *holder)
     vt_out_format(out, " [%s%s]\n", vt_kind_name(site->kind), site->level == VT_LEVEL_TENSOR ? " tensor" : "");
 }
 
-void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned most, bool tensors)
+void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned most)
 {
     struct entry *entries = calloc(LOOKED_AT + 1, sizeof *entries);
     struct holder *holders = calloc(LOOKED_AT, sizeof *holders), left = {0, 0, NULL};
@@ -151,7 +146,7 @@ void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned m
     char bytes[VT_FORMAT_BYTES];
 
     if (entries && holders) {
-        entry_count = collect(a, tensors, entries, &left);
+        entry_count = collect(a, entries, &left);
         count = add_up(entries, entry_count, holders);
     }
     if (count)
@@ -167,6 +162,7 @@ void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned m
     if (left.count)
         vt_out_format(out, "  %12s in %llu more places\n", vt_format_bytes(bytes, left.bytes),
                       (unsigned long long)left.count);
+    vt_view_cached(out, a);
     for (i = 0; i < entry_count; i++)
         vt_trace_free(&entries[i].trace);
     free(entries);

@@ -76,8 +76,11 @@ uint32_t vt_view_join_sites(const struct vt_analysis *a, struct vt_joined *group
 
     *shown = 0;
     for (i = 0; i < m->site_count && (i < LOOKED_AT || count < most); i++) {
-        char *stack = i < LOOKED_AT ? stack_text(a, m->sites[i].record) : NULL;
+        char *stack;
 
+        if (!vt_view_is_shown(a, &m->sites[i]))
+            continue;
+        stack = i < LOOKED_AT ? stack_text(a, m->sites[i].record) : NULL;
         for (g = 0; g < count && !looks_same(&groups[g], m->sites[i].record, stack);)
             g++;
         if (g < most) {

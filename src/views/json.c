@@ -4,15 +4,20 @@
  * recording with a hundred thousand stack frames needs no hundred thousand objects in memory.
  *
  * Beyond the schema: "moment" (the one shown), "notes" (what is missing from the recording or the symbols), a process's
- * "python" (whose Python frames were read, or why none were), and a site's "user_frame" (index in "frames").
+ * "python" (whose Python frames were read, or why none were) and "nvml" (who was asked about other processes, or why nobody
+ * was), a device's "card_bytes" and "driver_reserved_bytes" (the whole card as NVML knows it) and its account's
+ * "driver_reserved" (what of that is part of "total_bytes"), and a site's "user_frame" (index in "frames") and
+ * "holds_tensors" (level driver: a framework hands this memory on). Segments are in json_fragmentation.c.
  */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/category.h"
 #include "analysis/modules.h"
 #include "views/common.h"
+#include "views/json.h"
 
 #define DUMP (JSON_COMPACT | JSON_ENCODE_ANY)
 
@@ -55,24 +60,9 @@ static json_t *chars_if(const char *string)
     return chars(*string ? string : NULL);
 }
 
-static json_t *number(uint64_t value)
+json_t *vt_json_chars(const char *string)
 {
-    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
-}
-
-static json_t *number_if(bool known, uint64_t value)
-{
-    return known ? number(value) : json_null();
-}
-
-static json_t *seconds(uint64_t nanoseconds)
-{
-    return json_real((double)nanoseconds / 1e9);
-}
-
-static void set(json_t *object, const char *key, json_t *value)
-{
-    json_object_set_new(object, key, value);
+    return chars(string);
 }
 
 static int sink(const char *buffer, size_t bytes, void *out)
@@ -136,38 +126,31 @@ static json_t *process(const struct vt_model *m)
     set(object, "start_unix", seconds(h->start_unix_ns));
     set(object, "duration_s", seconds(m->duration_ns));
     set(object, "end", json_string(vt_end_name(m->end)));
+    set(object, "nvml", chars_if(vt_reading_chars(m->reading, h->nvml)));
     set(object, "python", chars_if(vt_reading_chars(m->reading, h->python)));
     set(object, "exit_code", h->end == VT_END_EXIT ? json_integer(h->exit_code) : json_null());
     return object;
 }
 
-static json_t *uuid(const uint8_t *id)
+static json_t *uuid(const struct vt_device *device)
 {
     static const uint8_t none[16];
+    const uint8_t *id = device->uuid;
     char string[48] = "GPU-";
     size_t used = 4, i;
 
     if (!memcmp(id, none, sizeof none))
         return json_null();
+    if (device->flags & VT_DEVICE_MIG)
+        memcpy(string, "MIG-", 4);
     for (i = 0; i < 16; i++)
         used += (size_t)sprintf(string + used, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id[i]);
     return json_string(string);
 }
 
-static json_t *nulls(const char *const *keys)
-{
-    json_t *object = json_object();
-
-    for (; *keys; keys++)
-        set(object, *keys, json_null());
-    return object;
-}
-
 static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
 {
-    static const char *const tensors[] = {"parameters", "gradients", "optimizer", "activations",
-                                          "inputs",     "other",     NULL};
-    json_t *object = json_object(), *libraries = json_array(), *library;
+    json_t *object = json_object(), *libraries = json_array(), *others = json_array(), *library, *other;
     uint32_t i;
 
     for (i = 0; i < d->library_count; i++) {
@@ -178,12 +161,20 @@ static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
         set(library, "bytes", number(d->libraries[i].bytes));
         json_array_append_new(libraries, library);
     }
-    set(object, "tensors", nulls(tensors));
-    set(object, "cached_unused", json_null());
+    for (i = 0; i < d->other_count; i++) {
+        other = json_object();
+        set(other, "pid", json_integer(d->others[i].pid));
+        set(other, "name", chars_if(d->others[i].name));
+        set(other, "bytes", number(d->others[i].bytes));
+        json_array_append_new(others, other);
+    }
+    set(object, "tensors", vt_json_tensors(d));
+    set(object, "cached_unused", number_if(d->tensors_known || d->cached_unused, d->cached_unused));
     set(object, "application", number(d->application));
     set(object, "libraries", libraries);
     set(object, "context_and_code", number_if(d->context_known, d->context));
-    set(object, "other_processes", json_array());
+    set(object, "other_processes", others);
+    set(object, "driver_reserved", number_if(d->card_known, d->reserved));
     set(object, "unaccounted", number_if(d->unaccounted_known, d->unaccounted));
     set(object, "free", number_if(d->free_known, d->free));
     return object;
@@ -196,8 +187,10 @@ static json_t *device(const struct vt_analysis *a, uint32_t i)
 
     set(object, "index", json_integer(d->record->ordinal));
     set(object, "name", text(d->record->name, strnlen(d->record->name, sizeof d->record->name)));
-    set(object, "uuid", uuid(d->record->uuid));
+    set(object, "uuid", uuid(d->record));
     set(object, "total_bytes", number_if(d->record->total_bytes, d->record->total_bytes));
+    set(object, "card_bytes", number_if(d->card_known, d->card_bytes));
+    set(object, "driver_reserved_bytes", number_if(d->card_known, d->card_reserved));
     set(object, "account", account(&a->model, d));
     return object;
 }
@@ -249,7 +242,11 @@ static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t pyth
             *user = (int)json_array_size(list);
         object = json_object();
         set(object, "lang", json_string(f->lang == VT_LANG_PYTHON ? "python" : "native"));
-        set(object, "function", chars(f->function));
+        set(object, "function", chars(f->nearest ? f->nearest : f->function));
+        if (f->nearest)
+            set(object, "nearest", json_true());
+        if (f->origin)
+            set(object, "origin", json_string(f->origin));
         set(object, "file", chars(f->file));
         set(object, "line", number_if(f->line, f->line));
         set(object, "module", chars(f->module));
@@ -266,11 +263,63 @@ static json_t *growth(const struct vt_growth *g)
 
     set(object, "bytes", json_integer(g->bytes));
     set(object, "allocs", json_integer(g->allocs));
-    set(object, "bytes_per_step", json_null());
-    set(object, "steps", json_null());
+    set(object, "bytes_per_step", g->steps ? json_real(g->bytes_per_step) : json_null());
+    set(object, "steps", number_if(g->steps, g->steps));
     set(object, "bytes_per_s", json_real(g->bytes_per_s));
     set(object, "monotonic", json_boolean(g->monotonic));
     return object;
+}
+
+static json_t *fates(const struct vt_fate_sum ended[VT_FATE_COUNT])
+{
+    json_t *object = json_object();
+
+    set(object, "stretch", number(ended[VT_FATE_STRETCH].count));
+    set(object, "backward", number(ended[VT_FATE_BACKWARD].count));
+    set(object, "step", number(ended[VT_FATE_STEP].count));
+    set(object, "later", number(ended[VT_FATE_LATER].count));
+    return object;
+}
+
+/* The steps that had ended at the moment, and what the program was doing. */
+static json_t *training(const struct vt_model *m)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    bool now = !m->recorded && strcmp(m->moment, "peak");
+    json_t *object = json_object();
+
+    set(object, "steps", number(now ? h->steps : vt_model_steps_until(m->reading, m->moment_ns)));
+    set(object, "counted_by", json_string(vt_step_source_name(h->step_source)));
+    set(object, "phase",
+        json_string(vt_phase_name(m->recorded ? m->recorded->phase
+                                  : now       ? h->phase
+                                              : vt_model_peak_phase(m))));
+    return object;
+}
+
+/* Whose memory it is; of tensors, what they are to the program, what they amount to, and why. */
+static void put_category(json_t *object, const struct vt_analysis *a, const struct vt_site_row *row)
+{
+    const struct vt_site *s = row->record;
+    struct vt_category_split split;
+    json_t *bytes;
+    unsigned c;
+
+    set(object, "phase", json_string(vt_phase_name(s->phase)));
+    set(object, "range", s->range ? chars(vt_reading_chars(a->model.reading, s->range)) : json_null());
+    set(object, "fates", fates(s->ended));
+    if (s->level == VT_LEVEL_DRIVER) {
+        set(object, "category", json_string(vt_owner_name(row->owner)));
+        return;
+    }
+    split = vt_category_of(&a->model, row, a->symbols);
+    bytes = json_object();
+    for (c = 0; c < VT_CATEGORY_COUNT; c++)
+        if (split.bytes[c])
+            set(bytes, vt_category_name(c), number(split.bytes[c]));
+    set(object, "category", json_string(vt_category_name(split.main)));
+    set(object, "category_bytes", bytes);
+    set(object, "category_reason", json_string(split.reason));
 }
 
 static json_t *site(const struct vt_analysis *a, uint32_t i)
@@ -294,7 +343,8 @@ static json_t *site(const struct vt_analysis *a, uint32_t i)
     set(object, "total_bytes", number(s->total_bytes));
     set(object, "threads", json_integer(__builtin_popcountll(s->threads)));
     set(object, "streams", json_integer(__builtin_popcountll(s->streams)));
-    set(object, "category", s->level == VT_LEVEL_DRIVER ? json_string(vt_owner_name(row->owner)) : json_null());
+    put_category(object, a, row);
+    set(object, "holds_tensors", json_boolean(row->pool));
     set(object, "verdict", chars(row->verdict));
     set(object, "growth", growth(&row->growth));
     set(object, "frames", frames(a, s->stack, s->python_stack, &user));
@@ -371,12 +421,16 @@ int vt_json_write(struct vt_reading *reading, const struct vt_report_request *re
     put_key(&out, "recording", *path ? chars(path) : json_null());
     put_key(&out, "process", process(&a.model));
     put_key(&out, "moment", chars(a.model.moment));
+    put_key(&out, "training", training(&a.model));
     put_list(&out, "devices", a.model.device_count, &a, device);
     put_list(&out, "totals", a.model.total_count, &a, total);
     put_list(&out, "moments", a.model.moment_count, &a, moment);
     put_list(&out, "sites", a.model.site_count, &a, site);
     put_list(&out, "failures", a.model.failure_count, &a, failure);
-    put_list(&out, "fragmentation", 0, &a, note);
+    put_list(&out, "fragmentation", a.model.fragmentation.pool_count, &a,
+             request->blocks ? vt_json_fragmentation_with_blocks : vt_json_fragmentation);
+    put_list(&out, "allocators", (uint32_t)vt_reading_count(reading, VT_ALLOCATORS), &a, vt_json_allocator);
+    put_list(&out, "programs", (uint32_t)vt_reading_count(reading, VT_PROGRAMS), &a, vt_json_program);
     put_list(&out, "findings", a.findings.count, &a, finding);
     vt_analysis_take_notes(&a);
     put_list(&out, "notes", a.model.note_count, &a, note);

@@ -41,15 +41,16 @@ static unsigned write_gaps(struct vt_out *out, const struct vt_model *m)
 /* The rest of the list, at most as long as the report may still get after `lines`, its heading and its end. */
 static void write_holders(struct vt_out *out, const struct vt_analysis *a, unsigned top, unsigned lines)
 {
-    unsigned room = LINES - lines - 4, most = top ? top : HOLDERS; /* heading, the rest's line, two at the end */
+    unsigned room = LINES - lines - 5,
+             most = top ? top : HOLDERS; /* heading, the rest, what is cached, two at the end */
 
-    vt_view_holders(out, a, most < room ? most : room, live_of_process(&a->model, VT_LEVEL_TENSOR) > 0);
+    vt_view_holders(out, a, most < room ? most : room);
 }
 
 /* What it is, where, and what to do about it. Returns the lines written. */
 static unsigned write_finding(struct vt_out *out, const struct vt_finding *finding)
 {
-    bool placed = finding->evidence_count && (finding->family == VT_FAMILY_LEAK || finding->family == VT_FAMILY_MISUSE);
+    bool placed = finding->evidence_count && vt_finding_is_placed(finding);
 
     vt_out_text(out, PREFIX);
     vt_out_colour(out, VT_YELLOW);
@@ -110,6 +111,27 @@ static void write_where(struct vt_out *out, const struct vt_report_request *requ
     }
 }
 
+/* Who holds most of the card beside this process, if that is known. Returns the lines written. */
+static unsigned write_largest_other(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *f)
+{
+    const struct vt_device_row *d = NULL;
+    char bytes[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    for (i = 0; i < a->model.device_count; i++)
+        if (a->model.devices[i].record->ordinal == f->device)
+            d = &a->model.devices[i];
+    if (!d || !d->other_count)
+        return 0;
+    vt_out_text(out, PREFIX);
+    vt_view_name(out, d->others[0].name[0] ? d->others[0].name : "another process", 64);
+    vt_out_format(out, " (pid %u) holds %s of it", d->others[0].pid, vt_format_bytes(bytes, d->others[0].bytes));
+    if (d->other_count > 1)
+        vt_out_format(out, ", the most of %u", d->other_count);
+    vt_out_text(out, "\n");
+    return 1;
+}
+
 /* If others hold more of the card than this process, the list of holders says little. Returns the lines written. */
 static unsigned write_others(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *f)
 {
@@ -126,7 +148,7 @@ static unsigned write_others(struct vt_out *out, const struct vt_analysis *a, co
         return 0;
     vt_out_format(out, PREFIX "other processes and what is unaccounted for hold %s of %s, this process %s\n",
                   vt_format_bytes(bytes, others), vt_format_bytes(total, f->total_bytes), vt_format_bytes(mine, own));
-    return 1;
+    return 1 + write_largest_other(out, a, f);
 }
 
 static void write_oom(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *failure)
@@ -255,6 +277,18 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
     write_where(out, request);
 }
 
+/* What frameworks have of the device. Returns the lines written. */
+static unsigned write_reserved(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *f)
+{
+    unsigned lines = 0;
+    uint32_t i;
+
+    for (i = 0; i < a->model.device_count; i++)
+        if (a->model.devices[i].record->ordinal == f->device)
+            lines += vt_view_reserved(out, &a->model, &a->model.devices[i]);
+    return lines;
+}
+
 static void write_oom_report(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
     const struct vt_failure *failure = vt_reading_failure(a->model.reading, request->failure);
@@ -263,6 +297,7 @@ static void write_oom_report(struct vt_out *out, const struct vt_analysis *a, co
     char bytes[VT_FORMAT_BYTES];
 
     write_oom(out, a, failure);
+    lines += write_reserved(out, a, failure);
     lines += write_others(out, a, failure);
     lines += write_gaps(out, &a->model);
     lines += write_findings(out, a);

@@ -12,6 +12,7 @@
 
 #define SITES 20       /* default number of sites */
 #define STACK_LINES 24 /* visible frames of a stack */
+#define OTHERS 5       /* processes that are named one by one */
 
 static void heading(struct vt_out *out, const char *text)
 {
@@ -90,12 +91,38 @@ static void write_header(struct vt_out *out, const struct vt_analysis *a, const 
     }
 }
 
-static void account_line(struct vt_out *out, uint64_t bytes, const char *label)
+static void account_bytes(struct vt_out *out, uint64_t bytes)
 {
     char text[VT_FORMAT_BYTES];
 
     vt_out_format(out, "  %12s  ", vt_format_bytes(text, bytes));
+}
+
+static void account_line(struct vt_out *out, uint64_t bytes, const char *label)
+{
+    account_bytes(out, bytes);
     vt_view_name(out, label, 0);
+}
+
+/* The largest other processes, and the rest in one line. */
+static void write_others(struct vt_out *out, const struct vt_device_row *d)
+{
+    uint64_t rest = 0;
+    uint32_t i;
+
+    for (i = 0; i < d->other_count; i++) {
+        if (i >= OTHERS && d->other_count > OTHERS + 1) {
+            rest += d->others[i].bytes;
+            continue;
+        }
+        account_bytes(out, d->others[i].bytes);
+        vt_view_name(out, d->others[i].name[0] ? d->others[i].name : "another process", 64);
+        vt_out_format(out, " (pid %u)\n", d->others[i].pid);
+    }
+    if (d->other_count > OTHERS + 1) {
+        account_bytes(out, rest);
+        vt_out_format(out, "%u more processes\n", d->other_count - OTHERS);
+    }
 }
 
 static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
@@ -111,8 +138,7 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
         vt_out_format(out, ", %s", vt_format_bytes(total, d->record->total_bytes));
     vt_out_colour(out, VT_PLAIN);
     vt_out_text(out, "\n");
-    account_line(out, d->application, "application and frameworks");
-    vt_out_text(out, "\n");
+    vt_view_account(out, d);
     for (i = 0; i < d->library_count; i++) {
         const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
 
@@ -124,14 +150,24 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
         account_line(out, d->context, "CUDA context and code");
         vt_out_text(out, "\n");
     }
+    write_others(out, d);
+    if (d->reserved) {
+        account_line(out, d->reserved, "reserved by the driver");
+        vt_out_text(out, "\n");
+    }
     if (d->unaccounted_known) {
-        account_line(out, d->unaccounted, "other processes and unaccounted");
+        account_line(out, d->unaccounted, d->others_known ? "unaccounted" : "other processes and unaccounted");
         vt_out_text(out, "\n");
     }
     if (d->free_known) {
         account_line(out, d->free, d->free_computed ? "free (computed)" : "free");
         vt_out_text(out, "\n");
     }
+    if (d->card_known && d->card_reserved > d->reserved) {
+        account_line(out, d->card_reserved - d->reserved, "more are reserved by the driver, beyond what CUDA offers");
+        vt_out_text(out, "\n");
+    }
+    vt_view_reserved(out, m, d);
 }
 
 /* How many visible frames from `at` on look the same as that one, hidden ones between them included in `*end`. */
@@ -208,7 +244,10 @@ static void write_failure(struct vt_out *out, const struct vt_analysis *a, const
     vt_out_colour(out, VT_PLAIN);
     vt_out_text(out, ": ");
     vt_view_name(out, *api ? api : "?", 64);
-    vt_out_format(out, " returned %d%s%s on ", f->code, code ? " " : "", code ? code : "");
+    if (f->code || f->driver_visible)
+        vt_out_format(out, " returned %d%s%s on ", f->code, code ? " " : "", code ? code : "");
+    else
+        vt_out_text(out, " refused, without a call of the driver, on ");
     vt_view_failure_device(out, f);
     vt_out_format(out, ", %llu time%s", (unsigned long long)group->times, group->times == 1 ? "" : "s");
     if (f->requested_bytes)
@@ -342,18 +381,21 @@ static void write_site(struct vt_out *out, const struct vt_analysis *a, const st
 static void write_sites(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
     const struct vt_model *m = &a->model;
-    uint32_t most = request->top ? request->top : SITES, shown = 0, looked = 0, i;
+    uint32_t most = request->top ? request->top : SITES, shown = 0, looked = 0, all = 0, i;
     struct vt_joined *groups;
 
     heading(out, "Who holds it");
     if (!m->site_count)
         vt_out_text(out, "  nothing was allocated\n");
-    if (most > m->site_count)
-        most = m->site_count;
+    for (i = 0; i < m->site_count; i++)
+        all += vt_view_is_shown(a, &m->sites[i]);
+    if (most > all)
+        most = all;
     if ((groups = calloc(most ? most : 1, sizeof *groups)))
         shown = vt_view_join_sites(a, groups, most, &looked);
-    if (looked < m->site_count)
-        vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", looked, m->site_count);
+    if (looked < all)
+        vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", looked, all);
+    vt_view_cached(out, a);
     for (i = 0; i < shown; i++) {
         write_site(out, a, request, &groups[i]);
         free(groups[i].stack);
@@ -391,7 +433,9 @@ int vt_text_write(struct vt_reading *reading, const struct vt_report_request *re
         write_device(&out, &a.model, &a.model.devices[i]);
     write_failures(&out, &a, request);
     write_findings(&out, &a.findings);
+    vt_view_fragmentation(&out, &a);
     write_totals(&out, &a.model);
+    vt_view_programs(&out, a.model.reading);
     write_sites(&out, &a, request);
     write_notes(&out, &a);
     vt_analysis_close(&a);

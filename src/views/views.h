@@ -31,7 +31,9 @@ struct vt_report_request {
     const char *next_command; /* shown as the next thing to do; NULL: "vramtrack report PATH" */
     bool status_known;        /* `status` is what waitpid said about the process */
     int status;
-    bool no_symbols; /* do not look at the program's files: module and offset only */
+    bool no_symbols;            /* do not look at the program's files: module and offset only */
+    bool blocks;                /* JSON: every segment and every block in it */
+    struct vt_symbols *symbols; /* what to look names up with, kept for more; NULL: a symbolizer of its own */
 };
 
 /*

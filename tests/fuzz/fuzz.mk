@@ -20,7 +20,7 @@ $(FUZZ)/fuzz_reader: $(FUZZ_OBJ)
 $(FUZZ)/make_corpus: tests/fuzz/make_corpus.c $(FLAGS_FILE) $(CORE_LIB)
 	$(say) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(SAN_FLAGS) $(DEPS) -MF $@.d -o $@ $< $(CORE_LIB) -l:libjansson.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(SAN_FLAGS) $(DEPS) -MF $@.d -o $@ $< $(CORE_LIB) -l:libjansson.a $(LIBIBERTY)
 
 .PHONY: fuzz
 fuzz: $(FUZZ)/fuzz_reader $(FUZZ)/make_corpus ## arbitrary bytes for whatever reads recordings, for 20 s (needs clang)

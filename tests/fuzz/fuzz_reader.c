@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "analysis/recorded_names.h"
 #include "recording/reader.h"
 #include "views/views.h"
 
@@ -22,9 +23,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static void read_everything(struct vt_reading *reading)
 {
+    struct vt_recorded_names *names = vt_recorded_names_open(reading);
+    struct vt_symbol symbol;
     struct vt_text text;
     uint64_t i, s;
 
+    for (i = 0; i < 256; i++)
+        if (vt_recorded_names_find(names, (uint32_t)i % 8, i / 8, &symbol) && symbol.count > 32)
+            abort();
+    vt_recorded_names_close(names);
     for (s = VT_STRINGS + 1; s < VT_SECTION_COUNT; s++)
         for (i = 0; i < 64; i++)
             vt_reading_record(reading, (enum vt_section)s, i);

@@ -27,7 +27,18 @@ int main(int count, char **arguments)
 {
     struct vt_pool pool = {.handle = 1, .release_threshold = UINT64_MAX, .after_trim_peak = 64 << 20};
     struct vt_slot slot = {.bytes = 4096, .kind = VT_KIND_DEVICE};
+    struct vt_frame_name name = {.where = 1, .flags = VT_NAME_LAST};
     struct vt_event event = {.type = VT_EVENT_ALLOC, .kind = VT_KIND_DEVICE, .bytes = 4096};
+    struct vt_usage usage = {.cause = VT_USAGE_END,
+                             .moment = VT_NONE,
+                             .flags = VT_USAGE_LISTED | VT_USAGE_FOREIGN,
+                             .processes = 2,
+                             .total_bytes = 9ull << 30,
+                             .reserved_bytes = 1ull << 30,
+                             .free_bytes = 6ull << 30,
+                             .own_bytes = VT_UNKNOWN_BYTES,
+                             .live_bytes = 232u << 20};
+    struct vt_process_bytes process = {.pid = 7, .bytes = 532u << 20};
     struct fixture f;
     struct sample s;
     int failed = 0;
@@ -44,6 +55,12 @@ int main(int count, char **arguments)
     fixture_add(&f, VT_POOLS, &pool);
     fixture_add(&f, VT_LIVE, &slot);
     fixture_add(&f, VT_EVENTS, &event);
+    fixture_add(&f, VT_USAGES, &usage);
+    fixture_add(&f, VT_PROCESSES, &process);
+    process.name = fixture_string(&f, "other");
+    fixture_add(&f, VT_PROCESSES, &process);
+    name.function = fixture_string(&f, "named");
+    fixture_add(&f, VT_NAMES, &name);
     failed |= save(arguments[1], "sample", &f);
 
     fixture_header(&f)->end = VT_END_RUNNING;

@@ -121,7 +121,7 @@ static void list_runtime(void)
 {
     for (size_t i = 0; i < RUNTIME_ACTS; i++)
         printf("%s\n%s\n", runtime_acts[i].act.entry, runtime_acts[i].act.giver);
-    printf("cudaDeviceReset\n");
+    printf("cudaDeviceReset\ncudaMemGetInfo\n");
 }
 
 static const char *runtime_api(const struct runtime_act *a)
@@ -186,6 +186,21 @@ SCENE void call_cudaDeviceReset(size_t n)
     runtime_on(0);
 }
 
+/* Books nothing, and passes on what it is told. */
+SCENE void call_cudaMemGetInfo(size_t n)
+{
+    size_t before = 0, after = 0, total = 0, same = 0;
+    void *p;
+    OK(via.cudaMemGetInfo(&before, &total));
+    OK(via.cudaMalloc(&p, n));
+    took(__func__, "device", 0, runtime_api(&runtime_acts[0]), n, n);
+    OK(via.cudaMemGetInfo(&after, &same));
+    MUST(before - after == n && total == same);
+    MUST(!SIM_FAIL_NEXT("cuMemGetInfo_v2", cudaErrorNotPermitted));
+    MUST(via.cudaMemGetInfo(&after, &same) == cudaErrorNotPermitted);
+    MUST(via.help.cudaGetLastError() == cudaErrorNotPermitted);
+}
+
 static void run_runtime(void)
 {
     for (int d = 0; d < 2; d++) {
@@ -197,4 +212,5 @@ static void run_runtime(void)
     for (size_t i = 0; i < RUNTIME_ACTS; i++)
         runtime_play(&runtime_acts[i], (i + 1) * PAGE);
     call_cudaDeviceReset((RUNTIME_ACTS + 1) * PAGE);
+    call_cudaMemGetInfo(HUGE);
 }

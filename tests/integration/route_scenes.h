@@ -119,6 +119,20 @@ static void scene_cuStreamDestroy_v2(size_t n)
         OK(via.cuStreamDestroy_v2(now[i]));
 }
 
+/* A question, which is passed on whatever else is made of it. */
+static void scene_cuMemGetInfo_v2(size_t n)
+{
+    size_t before = 0, after = 0, total = 0, same = 0;
+    CUdeviceptr p;
+    n *= HUGE / PAGE;
+    OK(via.cuMemGetInfo_v2(&before, &total));
+    OK(via.cuMemAlloc_v2(&p, n));
+    took(__func__, "device", device, "cuMemAlloc_v2", n, n);
+    OK(via.cuMemGetInfo_v2(&after, &same));
+    MUST(before - after == n && total == same);
+    MUST(via.cuMemGetInfo_v2(NULL, &total) == CUDA_ERROR_INVALID_VALUE);
+}
+
 /* Retained, then released once and unmapped: one reference is left, and so is the memory. */
 static void scene_cuMemRetainAllocationHandle(size_t n)
 {
@@ -309,6 +323,7 @@ static const struct scene {
     {"cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute cuDeviceSetMemPool", scene_pools},
     S(cuMemSetMemPool),
     S(cuStreamDestroy_v2),
+    S(cuMemGetInfo_v2),
     S(cuMemRetainAllocationHandle),
     {"cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr", scene_multicast},
     {"cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle", scene_ipc},

@@ -205,6 +205,31 @@ int main(int argc, char **argv)
 """
 
 
+DRIVER_PLUGIN = r"""
+#include <cuda.h>
+int plugin_grab(size_t n)
+{
+    CUcontext context;
+    CUdeviceptr p;
+    return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc(&p, n);
+}
+"""
+DRIVER_PLUGIN_HOST = r"""
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    void *h = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    int (*grab)(size_t) = (int (*)(size_t))dlsym(h, "plugin_grab");
+    int failed = grab(3 << 20);
+    char *error = dlerror();
+    printf("%d %s\n", failed, error ? error : "none");
+    return 32;
+}
+"""
+
+
 class Regression03Handles(Case):
     def test_03_shims_that_look_their_own_names_up(self):
         real = vt.compile(SHIM, "-DREAL", shared=True, name="libreal")
@@ -232,6 +257,15 @@ class Regression03Handles(Case):
                 self.assertEqual({(s["api"], s["live_bytes"]) for s in self.sites_in(report, "plugin_grab")},
                                  {("cudaMalloc", 3 * MIB), ("cuMemAlloc_v2", 3 * MIB)})
                 self.assertEqual(report["failures"], [])
+                self.forget()
+
+    def test_03_driver_of_a_plugin(self):
+        """A library that is opened (RTLD_LOCAL) with the driver as its dependency: nobody else in the process has one."""
+        plugin = vt.compile(DRIVER_PLUGIN, "-lcuda", shared=True, name="plugin_driver")
+        for level in LEVELS:
+            with self.subTest(level=level):
+                self.play(vt.compile(DRIVER_PLUGIN_HOST, level, name="plugin_driver_host"), plugin, code=32, out="0 none\n")
+                self.assertEqual(self.figures(self.report(), "device"), (3, 1, 1, 0))
                 self.forget()
 
     def answers(self, text, bare):

@@ -64,29 +64,31 @@ def expected():
 class Check:
     def __init__(self):
         self.count = self.frames = self.different = 0
-        self.told, self.buffers, self.lock, self.busy = [], [], threading.Lock(), threading.local()
+        self.told, self.lock, self.mine = [], threading.Lock(), threading.local()
 
     def differences(self):
         return self.different
 
     def __call__(self, *_):
-        if getattr(self.busy, "now", False):
+        mine = self.mine
+        if getattr(mine, "busy", False):
             return  # a finalizer or a trace function of our own work
-        self.busy.now = True
+        mine.busy = True
         try:
-            buffer = self.buffers.pop() if self.buffers else (Described * DEPTH)()
-            take = (without_gil if self.count & 1 else with_gil).take
+            if not hasattr(mine, "buffer"):
+                mine.buffer = (Described * DEPTH)()
+            buffer, take = mine.buffer, (without_gil if self.count & 1 else with_gil).take
             n, want = take(buffer, DEPTH), expected()
-            got = [(buffer[i].file, buffer[i].function, buffer[i].line) for i in range(n)]
-            self.buffers.append(buffer)
-            self.compare(got, want)
+            self.compare([(buffer[i].file, buffer[i].function, buffer[i].line) for i in range(n)], want)
         finally:
-            self.busy.now = False
+            mine.busy = False
 
     def compare(self, got, want):
-        self.count += 1
-        self.frames += len(want)
-        if got != want:
+        with self.lock:  # threads may be truly parallel
+            self.count += 1
+            self.frames += len(want)
+            if got == want:
+                return
             self.different += 1
             if len(self.told) < 3:
                 pairs = [(g, w) for g, w in zip(got, want) if g != w]
@@ -188,6 +190,55 @@ def churn(seconds, count):
     say("NO" if failed[0] or not failed[1] else "OK", "churn", "%d threads, %d code objects, %d wrong" % (count, failed[1], failed[0]))
 
 
+def together(seconds, count):
+    """Threads that run the same new code objects at once, and generators that wander from thread to thread: in a free-threaded
+    build since 3.14 each thread makes itself a copy of the instructions, in an array that grows while others look into it."""
+    stop, lock, before, wanderers, fresh = time.monotonic() + seconds, threading.Lock(), (check.count, check.different), [], []
+
+    def nth(i):
+        with lock:
+            while len(fresh) <= i:
+                space = {"check": check}
+                exec(compile("def f(n):\n%s  check()\n  if n:\n    f(n - 1)\n  check()\n"
+                             "def g(f):\n  while True:\n    yield f(1)\n    check()\n" % ("\n" * (i % 5)), "together-%d" % i, "exec"), space)
+                fresh.append((space["f"], space["g"]))
+                fresh[max(0, i - 8)] = fresh[i]  # the older ones are dropped
+            return fresh[i]
+
+    def resume():
+        with lock:
+            g = wanderers.pop(0) if wanderers else None
+        if g:
+            next(g)
+            with lock:
+                wanderers[200:] = []
+                wanderers.append(g)
+
+    def run():
+        i = 0
+        while time.monotonic() < stop:
+            f, g = nth(i)
+            f(2)
+            with lock:
+                wanderers.append(g(f))
+            resume()
+            if i % 50 == 0:  # threads that come and go
+                t = threading.Thread(target=f, args=(3,))
+                t.start()
+                t.join()
+            if i % 40 == 0:
+                gc.collect()
+                # Drops the copies of threads that have ended. No generator may be left that ran there: CPython crashes.
+                getattr(sys, "_clear_internal_caches", int)()
+            i += 1
+    ts = [threading.Thread(target=run) for _ in range(count)]
+    [t.start() for t in ts]
+    [t.join() for t in ts]
+    wrong = check.different - before[1]
+    say("NO" if wrong or check.count == before[0] else "OK", "together", "%d threads, %d stacks of %d code objects compared, %d differ%s" % (
+        count, check.count - before[0], 2 * len(fresh), wrong, ": %s" % check.told if wrong else ""))
+
+
 def at_the_end():
     """Py_Finalize frees the states of other threads: from its beginning on there are no stacks."""
     def daemon():
@@ -225,11 +276,13 @@ def main():
         check()
         say("OK" if early == status and not count.value and not check.different else "NO", "preloaded", "%r before the start" % early)
         return
+    if not sys.argv[2:]:  # before there are threads: a free-threaded 3.13 keeps all code objects from then on
+        reused_addresses(int(os.environ.get("VT_PYTHON_CELLS", "20000")))
     run_shapes(sys.argv[2:])
     if not sys.argv[2:]:
         bare_threads()
-        reused_addresses(int(os.environ.get("VT_PYTHON_CELLS", "20000")))
         churn(float(os.environ.get("VT_PYTHON_CHURN", "0.5")), 16)
+        together(float(os.environ.get("VT_PYTHON_CHURN", "0.5")), 16)
     say("OK" if with_gil.status() == status.encode() else "NO", "status at the end", with_gil.status().decode())
     at_the_end()
 

@@ -38,6 +38,10 @@ void sim_set_free(int device, unsigned long long bytes);
 /* Bytes taken on the card by this process: contexts, whole 2 MiB pages, what pools reserve. */
 unsigned long long sim_device_used(int device);
 
+/* What other processes hold on the card, and how large it is for CUDA. */
+unsigned long long sim_device_others(int device);
+unsigned long long sim_device_total(int device);
+
 /* Bytes and number of device allocations as requested: linear, pitched, arrays, pool pointers, VMM, running graphs. */
 unsigned long long sim_live_bytes(int device);
 unsigned long long sim_live_count(int device);

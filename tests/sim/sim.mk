@@ -1,4 +1,5 @@
-# The simulated GPU: libcuda.so.1, libcudart.so.13 and a static runtime, without any CUDA installation but its headers.
+# The simulated GPU: libcuda.so.1, libcudart.so.13, a static runtime and libnvidia-ml.so.1, without any CUDA installation
+# but its headers.
 #
 # Included by the top Makefile, or used alone:
 #   make -f tests/sim/sim.mk sim BUILD=build CC=gcc CUDA_INCLUDE=/usr/local/cuda/include
@@ -10,7 +11,7 @@ CUDA_INCLUDE ?= /usr/local/cuda/include
 SIM_DIR := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 SIM_OUT := $(BUILD)/sim
 SIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -isystem $(CUDA_INCLUDE) -idirafter $(SIM_DIR)/fallback $(SIM_SANITIZE)
-SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h $(SIM_DIR)/driver/*.h $(SIM_DIR)/runtime/*.h)
+SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h $(SIM_DIR)/driver/*.h $(SIM_DIR)/runtime/*.h $(SIM_DIR)/nvml/*.h)
 
 SIM_DRIVER_SRC := $(wildcard $(SIM_DIR)/driver/*.c)
 SIM_DRIVER_OBJ := $(SIM_DRIVER_SRC:$(SIM_DIR)/driver/%.c=$(SIM_OUT)/obj/driver/%.o)
@@ -20,7 +21,8 @@ SIM_SHARED_OBJ := $(SIM_RUNTIME_SRC:$(SIM_DIR)/runtime/%.c=$(SIM_OUT)/obj/shared
 SIM_STATIC_OBJ := $(SIM_RUNTIME_SRC:$(SIM_DIR)/runtime/%.c=$(SIM_OUT)/obj/static/%.o)
 
 SIM_LIBS := $(SIM_OUT)/libcuda.so.1 $(SIM_OUT)/libcuda.so.1.1 $(SIM_OUT)/libcuda.so \
-            $(SIM_OUT)/libcudart.so.13 $(SIM_OUT)/libcudart.so $(SIM_OUT)/libcudart_static.a
+            $(SIM_OUT)/libcudart.so.13 $(SIM_OUT)/libcudart.so $(SIM_OUT)/libcudart_static.a \
+            $(SIM_OUT)/libnvidia-ml.so.1 $(SIM_OUT)/old/libnvidia-ml.so.1
 
 .PHONY: sim sim-check sim-clean
 sim: $(SIM_LIBS)
@@ -61,6 +63,14 @@ $(SIM_OUT)/libcuda.so: $(SIM_OUT)/libcuda.so.1
 
 $(SIM_OUT)/libcudart.so: $(SIM_OUT)/libcudart.so.13
 	ln -sf libcudart.so.13 $@
+
+$(SIM_OUT)/libnvidia-ml.so.1: $(SIM_DIR)/nvml/nvml.c $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(SIM_CFLAGS) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 $< -o $@ -ldl
+
+$(SIM_OUT)/old/libnvidia-ml.so.1: $(SIM_DIR)/nvml/nvml.c $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(SIM_CFLAGS) -DSIM_NVML_OLD -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 $< -o $@ -ldl
 
 # The self-test, once against each runtime.  The driver is found as programs find it: by name, through the search path.
 SIM_TEST_SRC := $(SIM_DIR)/sim_selftest.c $(SIM_DIR)/selftest_memory.c $(SIM_DIR)/selftest_objects.c \

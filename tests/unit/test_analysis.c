@@ -114,7 +114,7 @@ static void test_model_at_moments(void **state)
     close_it(&o);
 
     o.reading = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_analysis_open(&o.a, o.reading, "oom-2", false, NULL), -ENOENT);
+    assert_int_equal(vt_analysis_open(&o.a, o.reading, "oom-2", false, NULL, NULL), -ENOENT);
     assert_false(vt_model_has_moment(o.reading, "oom-2"));
     assert_false(vt_model_has_moment(o.reading, ""));
     assert_true(vt_model_has_moment(o.reading, NULL));

@@ -21,7 +21,7 @@ static inline void open_at(struct opened *o, const struct fixture *f, const char
 {
     o->reading = vt_reading_from_memory(f->image, f->bytes);
     assert_non_null(o->reading);
-    assert_int_equal(vt_analysis_open(&o->a, o->reading, moment, false, NULL), 0);
+    assert_int_equal(vt_analysis_open(&o->a, o->reading, moment, false, NULL, NULL), 0);
 }
 
 static inline void close_it(struct opened *o)

@@ -49,15 +49,24 @@ static void native_of(struct vt_trace *trace, char *words)
     }
 }
 
+/* A Python stack: a word that ends in '.' is the outermost frame of an evaluation, a '-' before it an evaluation without. */
 static void python_of(struct vt_trace *trace, char *words)
 {
     char *word, *rest;
 
     memset(trace, 0, sizeof *trace);
     trace->frames = calloc(WORDS, sizeof *trace->frames);
-    for (word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        trace->frames[trace->count++] = (struct vt_display_frame){
-            .lang = VT_LANG_PYTHON, .function = word, .file = "/home/me/train.py", .line = 1};
+    for (word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        struct vt_display_frame *frame = &trace->frames[trace->count++];
+
+        *frame = (struct vt_display_frame){.lang = VT_LANG_PYTHON, .file = "/home/me/train.py", .line = 1};
+        for (; *word == '-'; word++)
+            frame->empty++;
+        frame->function = word;
+        frame->entry = word[strlen(word) - 1] == '.';
+        if (frame->entry)
+            word[strlen(word) - 1] = 0;
+    }
 }
 
 /* What is left of the merged stack without the frames that were replaced must be `expected`. */
@@ -120,6 +129,33 @@ static void test_callback(void **state)
     check_merge("alloc i:cfunction_call i:PyObject_Call outer i:cfunction_call E", "f g", 12, "alloc outer f g");
     check_merge("alloc E i:_PyObject_Call outer i:cfunction_call i:type_call more i:slot_tp_call E", "f g", 10,
                 "alloc f outer more g");
+}
+
+static void test_recorded_evaluations(void **state)
+{
+    (void)state;
+    check_merge("alloc E cb E _start", "f g. h.", 12, "alloc f g cb h _start");
+    check_merge("alloc E cb E _start", "f. g h.", 12, "alloc f cb g h _start");
+    check_merge("alloc E cb E cb2 i:PyObject_Call E i:list_sort E _start", "f. g h. i. j k.", 11,
+                "alloc f cb g h cb2 i j k _start");
+    /* Where the numbers would say otherwise. */
+    check_merge("alloc E E cb E _start", "f g. h. i.", 12, "alloc f g h cb i _start");
+    check_merge("alloc E E cb E _start", "f. g. i.", 12, "alloc f g cb i _start");
+    check_merge("alloc E cb E E _start", "f g. h. i.", 9, "alloc f g cb h i _start");
+    /* An object dies while the function that the callback called returns; or one more in between. */
+    check_merge("free E cb E _start", "-g h.", 12, "free cb g h _start");
+    check_merge("free E cb E cb2 E cb3 E _start", "--f. h.", 13, "free cb cb2 f cb3 h _start");
+    check_merge("free E del E cb E _start", "f. -g.", 14, "free f del cb g _start");
+    check_merge("free E cb E", "---f.", 14, "free cb f");
+    /* Either stack cut short. */
+    check_merge("alloc E cb E", "f. g. h. i.", 12, "alloc f cb g h i");
+    check_merge("alloc E cb E cb2 E _start", "f. g", 12, "alloc f cb g cb2 _start");
+    check_merge("alloc E cb E cb2 E _start", "f g", 12, "alloc f g cb cb2 _start");
+    /* Stripped: if each run can be one evaluation. */
+    check_merge("alloc U U cb U U _start", "f g. h.", 12, "alloc f g cb h _start");
+    check_merge("alloc U U cb U U _start", "f. -h.", 12, "alloc f h cb _start");
+    check_merge("alloc outer", "f. h.", 12, "alloc outer f h");
+    check_merge("alloc U outer i:f _start", "f h.", 12, "alloc f h outer _start");
 }
 
 static void test_other_interpreters(void **state)
@@ -202,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_callback),
+        cmocka_unit_test(test_recorded_evaluations),
         cmocka_unit_test(test_other_interpreters),
         cmocka_unit_test(test_one_language),
         cmocka_unit_test(test_backward_thread),

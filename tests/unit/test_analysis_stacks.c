@@ -65,6 +65,39 @@ static void test_user(void **state)
     USER("::/home/me/proj:", "f0 (a.py:10)", "/home/me/proj/a.py", "/home/me/b.py");
 }
 
+/* What a recording says of the evaluation loop beside the line. */
+static void test_evaluations(void **state)
+{
+    static const struct {
+        uint32_t line, shown, empty;
+        bool entry;
+    } frames[] = {{VT_PYTHON_ENTRY | 50, 50, 0, true},
+                  {12, 12, 0, false},
+                  {VT_PYTHON_ENTRY | 2u << VT_PYTHON_EMPTY_SHIFT | VT_PYTHON_LINE, VT_PYTHON_LINE, 2, true},
+                  {VT_PYTHON_EMPTY, 0, 3, false}}; /* outermost first */
+    struct vt_reading *reading;
+    struct vt_trace trace;
+    struct fixture f;
+    uint32_t stack = 0, i;
+
+    (void)state;
+    fixture_begin(&f);
+    for (i = 0; i < 4; i++)
+        stack = fixture_python(&f, stack, "/home/me/train.py", "step", frames[i].line);
+    reading = vt_reading_from_memory(f.image, f.bytes);
+    assert_int_equal(vt_trace_build(&trace, reading, NULL, NULL, 0, stack), 0);
+    assert_int_equal(trace.count, 4);
+    for (i = 0; i < 4; i++) {
+        assert_int_equal(trace.frames[3 - i].line, frames[i].shown);
+        assert_int_equal(trace.frames[3 - i].entry, frames[i].entry);
+        assert_int_equal(trace.frames[3 - i].empty, frames[i].empty);
+        assert_string_equal(trace.frames[3 - i].function, "step");
+    }
+    vt_trace_free(&trace);
+    vt_reading_close(reading);
+    fixture_end(&f);
+}
+
 static void test_python_folding(void **state)
 {
     static const char module[] = "/env/lib/python3.12/site-packages/torch/nn/modules/module.py";
@@ -351,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_user),
+        cmocka_unit_test(test_evaluations),
         cmocka_unit_test(test_python_folding),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_hostile),

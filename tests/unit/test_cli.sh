@@ -65,7 +65,7 @@ error 'report: two recordings' 2 "not 'b' as well" "$v" report a b
 error 'report: bad number' 2 '--top' "$v" report --top 0 .
 error 'report: bad colour' 2 'always' "$v" report --colour=blue .
 error 'report: bad --fail-on' 2 "no 'frob'" "$v" report --fail-on oom,frob .
-error 'report: bad --fail-on lists all' 2 'leak, cache, capacity, limit, misuse, overhead, oom, retry, framework_oom, failed_alloc, failed_free, double_free, interior_pointer, unknown_pointer, wrong_api\)' "$v" report --fail-on frob .
+error 'report: bad --fail-on lists all' 2 'leak, growth, fragmentation, cache, waste, pending, capacity, limit, misuse, overhead, oom, retry, framework_oom, failed_alloc, failed_free, double_free, interior_pointer, unknown_pointer, wrong_api\)' "$v" report --fail-on frob .
 error 'report: flag with a value' 2 'takes no value' "$v" report --json=yes .
 echo 'this is no recording' >text.vtr
 : >empty.vtr

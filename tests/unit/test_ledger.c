@@ -13,13 +13,30 @@
 #include <cmocka.h>
 
 #include "preload/ledger.h"
+#include "preload/phase.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
 
 /* ---- what the ledger needs of the rest of the library ---- */
 
 struct vt_state vt_state;
+__thread struct vt_tls vt_tls;
 static uint64_t now;
+
+bool vt_state_lock(bool start)
+{
+    (void)start;
+    return true;
+}
+
+void vt_state_unlock(void)
+{
+}
+
+bool vt_state_recording(void)
+{
+    return vt_state.writer.state != VT_WRITER_CLOSED;
+}
 
 uint64_t vt_now(void)
 {
@@ -55,6 +72,7 @@ static void open_writer(uint64_t limit)
                                   .events = 4096};
     now = 0;
     vt_ledger_forget();
+    vt_phase_forget();
     assert_true(vt_writer_open(&vt_state.writer, &o));
     assert_int_equal(vt_state.writer.state, VT_WRITER_FILE);
 }
@@ -87,6 +105,8 @@ static struct model_site {
     unsigned scope;
     uint64_t live, count, requested, peak, allocs, frees, retired, total, lifetime;
     uint64_t at_peak, at_peak_count;
+    uint64_t ended[VT_FATE_COUNT], ended_bytes[VT_FATE_COUNT], ended_at_peak[VT_FATE_COUNT];
+    bool blurred; /* a refused free spanned a peak: which allocations were in it is not known exactly */
     struct point *points;
     unsigned point_count;
 } site[SITES];
@@ -101,8 +121,12 @@ static struct model_scope {
 static struct model_live {
     unsigned site;
     uint64_t bytes, requested, born;
+    unsigned stretch, step; /* in which it was born */
+    bool in_peak;
 } live[LIVE_MAX];
 static unsigned live_count;
+
+static unsigned stretch, step;
 
 static uint64_t seed;
 
@@ -150,7 +174,29 @@ static void model_change(struct model_site *s, int64_t bytes, int64_t requested,
         if (site[i].scope == s->scope) {
             site[i].at_peak = site[i].live;
             site[i].at_peak_count = site[i].count;
+            site[i].blurred = false;
+            memset(site[i].ended_at_peak, 0, sizeof site[i].ended_at_peak);
         }
+    for (unsigned i = 0; i < live_count; i++)
+        if (site[live[i].site].scope == s->scope)
+            live[i].in_peak = true;
+}
+
+static enum vt_fate model_fate(const struct model_live *l)
+{
+    return l->step != step                           ? VT_FATE_LATER
+           : l->stretch == stretch                   ? VT_FATE_STRETCH
+           : vt_phase_tls.phase == VT_PHASE_BACKWARD ? VT_FATE_BACKWARD
+                                                     : VT_FATE_STEP;
+}
+
+static void model_end(struct model_site *s, const struct model_live *l, int64_t sign)
+{
+    enum vt_fate fate = model_fate(l);
+    s->ended[fate] += (uint64_t)sign;
+    s->ended_bytes[fate] += (uint64_t)(sign * (int64_t)l->bytes);
+    if (l->in_peak)
+        s->ended_at_peak[fate] += (uint64_t)(sign * (int64_t)l->bytes);
 }
 
 /* ---- events, told to both ---- */
@@ -159,7 +205,7 @@ static void allocate(unsigned which)
 {
     struct model_site *s = &site[which];
     uint64_t requested = 1 + random_below(1 << 20), bytes = (requested + 511) & ~511ull;
-    live[live_count++] = (struct model_live){which, bytes, requested, now};
+    live[live_count++] = (struct model_live){which, bytes, requested, now, stretch, step, false};
     vt_book_alloc(s->index, bytes, requested, now);
     s->allocs++;
     s->total += bytes;
@@ -182,6 +228,7 @@ static void release(enum vt_leaving how)
     if (how == VT_LEFT_BY_FREE) {
         s->frees++;
         s->lifetime += now - l.born;
+        model_end(s, &l, 1);
     } else
         s->retired++;
 }
@@ -191,20 +238,37 @@ static void refused_free(void)
 {
     struct model_live l = take(random_below(live_count));
     struct model_site *s = &site[l.site];
-    uint64_t begun = now;
+    uint64_t begun = now, peaks = scope[s->scope].peaks;
     vt_book_free(s->index, l.bytes, l.requested, l.born, now, VT_LEFT_BY_FREE);
     model_change(s, -(int64_t)l.bytes, -(int64_t)l.requested, -1);
-    now += random_below(5000);
+    now += 1 + random_below(5000);
     if (live_count + 2 < LIVE_MAX)
         allocate(random_below(SITES));
+    now++;
+    bool between = scope[s->scope].peaks != peaks;
     vt_book_undo_free(s->index, l.bytes, l.requested, l.born, begun, now);
-    model_change(s, (int64_t)l.bytes, (int64_t)l.requested, 1);
     live[live_count++] = l;
+    peaks = scope[s->scope].peaks;
+    model_change(s, (int64_t)l.bytes, (int64_t)l.requested, 1);
+    if (between && scope[s->scope].peaks == peaks)
+        s->blurred = true;
+}
+
+static void change_phase(void)
+{
+    now++;
+    vt_phase_tls.phase = (uint8_t)random_below(VT_PHASE_COUNT);
+    vt_phase_times.stretch_ns = now;
+    stretch++;
+    if (random_below(4))
+        return;
+    vt_phase_times.step_ns = now;
+    step++;
 }
 
 static void pass_time(unsigned long i)
 {
-    now += random_below(40000);
+    now += 1 + random_below(40000);
     if (random_below(2000) == 0)
         now += (uint64_t)random_below(1000) * 1000000;
     if (i == EVENTS / 2)
@@ -231,6 +295,12 @@ static void check_sites(void)
         assert_int_equal(s->retired, m->retired);
         assert_int_equal(s->total_bytes, m->total);
         assert_int_equal(s->lifetime_ns, m->lifetime);
+        for (unsigned fate = 0; fate < VT_FATE_COUNT; fate++) {
+            assert_int_equal(s->ended[fate].count, m->ended[fate]);
+            assert_int_equal(s->ended[fate].bytes, m->ended_bytes[fate]);
+            if (settled && !m->blurred)
+                assert_int_equal(s->ended[fate].at_peak_bytes, m->ended_at_peak[fate]);
+        }
     }
 }
 
@@ -386,6 +456,8 @@ static void run_random(uint64_t with)
             release(dice < 94 ? VT_LEFT_BY_FREE : VT_LEFT_BY_TEARDOWN);
         else
             refused_free();
+        if (random_below(20) == 0)
+            change_phase();
         if (i % 500 == 0)
             check_sites();
     }

@@ -42,6 +42,9 @@ static const uint32_t fixture_record_bytes[VT_SECTION_COUNT] = {
     [VT_NAMES] = sizeof(struct vt_frame_name),
     [VT_ALLOCATORS] = sizeof(struct vt_allocator),
     [VT_STEPS] = sizeof(struct vt_step),
+    [VT_USAGES] = sizeof(struct vt_usage),
+    [VT_PROCESSES] = sizeof(struct vt_process_bytes),
+    [VT_PROGRAMS] = sizeof(struct vt_program),
 };
 
 static inline struct vt_header *fixture_header(struct fixture *f)

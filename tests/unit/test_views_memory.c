@@ -18,7 +18,7 @@
 
 #include "analysis/symbols.h"
 #include "recording/reader.h"
-#include "test_reader_fixture.h"
+#include "test_tensor_fixture.h"
 #include "views/views.h"
 
 #if defined(__has_feature)
@@ -135,6 +135,34 @@ static void test_every_failure(void **state)
     fixture_end(&f);
 }
 
+/* The same with tensors in segments, some of a captured graph, and an out-of-memory after another one. */
+static void test_every_failure_with_tensors(void **state)
+{
+    struct vt_report_request request = {.recording_path = "x.vtr", .no_symbols = true};
+    uint32_t segment, tensor, i;
+    struct tensors t;
+
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    tensors_begin(&t);
+    segment = segment_place(&t, "main", 1);
+    tensor = tensor_place(&t, "step", 2);
+    for (i = 0; i < 4; i++)
+        captured(&t, hold(&t, segment, BASE + i * GIB, 64 * MIB), (uint16_t)(i + 1));
+    for (i = 0; i < 8; i++)
+        hold(&t, tensor, BASE + i % 4 * GIB + i * MIB, MIB);
+    refused(&t, python_line(&t, 0, "step", 3), GIB, "oom-1");
+    request.failure = refused(&t, python_line(&t, 0, "step", 4), GIB, "oom-2");
+    request.fd = open("/dev/null", O_WRONLY);
+    assert_true(fail_each(vt_text_write, &t.f, &request) > 40);
+    request.cause = VT_REPORT_OOM;
+    assert_true(fail_each(vt_summary_write, &t.f, &request) > 40);
+    close(request.fd);
+    tensors_end(&t);
+}
+
 /* Symbols are not looked up where memory is scarce: elfutils would not survive it. */
 static void test_no_symbols_without_memory(void **state)
 {
@@ -161,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_failure),
+        cmocka_unit_test(test_every_failure_with_tensors),
         cmocka_unit_test(test_no_symbols_without_memory),
     };
 

@@ -173,6 +173,44 @@ static void test_section_that_is_full(void **state)
     remove_writer(&w);
 }
 
+/* Room is made in the file or not at all, and asking for too much is no loss. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    struct vt_writer w = open_writer(8 * MIB);
+    struct vt_section_entry *s = section(&w, VT_NAMES);
+    struct stat before, after;
+    char away[VT_PATH_MAX + 8];
+    snprintf(away, sizeof away, "%s.away", w.path);
+    assert_true(vt_writer_reserve(&w, VT_NAMES, s->first + 1)); /* two extents */
+    assert_int_not_equal(s->extent[1], 0);
+    assert_int_equal(s->count, 0);
+    assert_int_equal(vt_writer_append_many(&w, VT_NAMES, s->first + 1), 0);
+    vt_writer_publish_many(&w, VT_NAMES, s->first + 1);
+    assert_false(vt_writer_reserve(&w, VT_NAMES, s->limit - s->count + 1)); /* beyond the section's share */
+    assert_true(vt_writer_reserve(&w, VT_NAMES, s->limit - s->count));
+    while (vt_writer_reserve(&w, VT_LIVE, section(&w, VT_LIVE)->first)) { /* until the file is as large as it may get */
+        uint64_t first = vt_writer_append_many(&w, VT_LIVE, section(&w, VT_LIVE)->first);
+        assert_int_not_equal(first, UINT64_MAX);
+        vt_writer_publish_many(&w, VT_LIVE, section(&w, VT_LIVE)->first);
+    }
+    assert_int_equal(stat(w.path, &before), 0);
+    assert_in_range(before.st_size, 4 * MIB, 8 * MIB);
+    assert_int_equal(w.state, VT_WRITER_FILE);
+    assert_int_equal(vt_writer_header(&w)->flags, 0);
+    assert_int_equal(section(&w, VT_LIVE)->lost + s->lost, 0);
+    assert_int_equal(rename(w.path, away), 0); /* no way to grow any more */
+    assert_false(vt_writer_reserve(&w, VT_FRAMES, 1));
+    assert_int_equal(w.state, VT_WRITER_FILE);
+    assert_int_equal(vt_writer_header(&w)->flags, 0);
+    assert_int_equal(rename(away, w.path), 0);
+    assert_true(vt_writer_reserve(&w, VT_TOTALS, 1));
+    assert_int_equal(stat(w.path, &after), 0);
+    assert_int_equal(after.st_size - before.st_size,
+                     (section(&w, VT_TOTALS)->first * sizeof(struct vt_total) + VT_PAGE - 1) / VT_PAGE * VT_PAGE);
+    remove_writer(&w);
+}
+
 /* Strings of many lengths: each is whole inside one extent, found by its id, and never overwritten by a later one. */
 static void test_strings(void **state)
 {
@@ -326,8 +364,9 @@ static void test_no_directory(void **state)
     vt_writer_abandon(&w);
 }
 
-/* The image holds what a report of the process itself needs, from the file and from memory alike: no events, no slots. */
-static void check_image(struct vt_writer *w, uint64_t count)
+/* The image holds what a report of the process itself needs, from the file and from memory alike: no events, and slots as
+ * long as they are few. */
+static void check_image(struct vt_writer *w, uint64_t count, uint64_t slots)
 {
     void *image = NULL;
     uint32_t name = vt_writer_string(w, "hello", 5);
@@ -342,7 +381,8 @@ static void check_image(struct vt_writer *w, uint64_t count)
     }
     uint64_t bytes = vt_writer_image(w, &image);
     assert_true(bytes > count * sizeof(struct vt_frame));
-    assert_true(bytes < count * sizeof(struct vt_frame) + MIB);    /* records that are not there yet are not copied */
+    assert_true(bytes < count * sizeof(struct vt_frame) + slots * sizeof(struct vt_slot) +
+                            MIB);                                  /* records that are not there yet are not copied */
     ((struct vt_frame *)vt_writer_at(w, VT_FRAMES, 0))->where = 1; /* private: changes are not seen */
     struct vt_reading *r = vt_reading_from_memory(image, bytes);
     assert_non_null(r);
@@ -351,7 +391,9 @@ static void check_image(struct vt_writer *w, uint64_t count)
         assert_int_equal(vt_reading_frame(r, (uint32_t)i + 1)->where, 1000 + i);
     assert_string_equal(vt_reading_chars(r, name), "hello");
     assert_null(vt_reading_event(r, 0));
-    assert_int_equal(vt_reading_count(r, VT_LIVE), 0);
+    assert_int_equal(vt_reading_count(r, VT_LIVE), slots);
+    for (uint64_t i = 0; i < slots; i++)
+        assert_int_equal(vt_reading_slot(r, i)->address, 1000 + i);
     assert_int_equal(vt_reading_header(r)->pid, 77);
     vt_reading_close(r);
     vt_writer_free_image(image, bytes);
@@ -362,7 +404,7 @@ static void test_image(void **state)
     (void)state;
     struct vt_writer w = open_writer(64 * MIB);
     fill_slots(&w, 9000);
-    check_image(&w, 9000);
+    check_image(&w, 9000, 9000);
     remove_writer(&w);
 }
 
@@ -371,7 +413,7 @@ static void test_image_beyond_the_bound(void **state)
     (void)state;
     struct vt_writer w = open_writer(8 * MIB);
     fill_slots(&w, 300000);
-    check_image(&w, 5000); /* the file is full: these are in memory */
+    check_image(&w, 5000, 0); /* the file is full: these are in memory */
     remove_writer(&w);
 }
 
@@ -405,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_records_reach_the_file),
         cmocka_unit_test(test_append_many),
         cmocka_unit_test(test_section_that_is_full),
+        cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_strings_that_find_no_room),
         cmocka_unit_test(test_ring_wraps),

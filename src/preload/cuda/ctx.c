@@ -5,7 +5,9 @@
 #include "preload/context.h"
 #include "preload/ledger.h"
 #include "preload/process_hooks.h"
+#include "preload/torch/scopes.h"
 #include "preload/track.h"
+#include "preload/usage.h"
 
 static bool goes_with_context(const struct vt_node *n, const struct vt_slot *s, void *argument)
 {
@@ -52,17 +54,27 @@ static void context_gone(uint16_t index, bool gone)
     vt_state_unlock();
 }
 
+static void context_coming(const struct vt_call *call, CUdevice device)
+{
+    if (call->record)
+        vt_usage_before_context(device);
+}
+
 /* A context appeared: the first moment at which the library may do slow things (see vt_process_hooks). */
-static void context_made(void)
+static void context_made(const struct vt_call *call, CUdevice device, CUresult r)
 {
     vt_process_hooks();
+    vt_torch_attach();
+    if (call->record)
+        vt_usage_after_context(device, !r);
 }
 
 VT_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
     VT_BEGIN(cuCtxCreate_v2);
+    context_coming(&call, device);
     CUresult r = real(context, flags, device);
-    context_made();
+    context_made(&call, device, r);
     return VT_END(r);
 }
 
@@ -70,16 +82,18 @@ VT_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *param
                                   CUdevice device)
 {
     VT_BEGIN(cuCtxCreate_v3);
+    context_coming(&call, device);
     CUresult r = real(context, params, count, flags, device);
-    context_made();
+    context_made(&call, device, r);
     return VT_END(r);
 }
 
 VT_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
 {
     VT_BEGIN(cuCtxCreate_v4);
+    context_coming(&call, device);
     CUresult r = real(context, params, flags, device);
-    context_made();
+    context_made(&call, device, r);
     return VT_END(r);
 }
 
@@ -104,8 +118,9 @@ VT_EXPORT CUresult cuCtxDetach(CUcontext context)
 VT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     VT_BEGIN(cuDevicePrimaryCtxRetain);
+    context_coming(&call, device);
     CUresult r = real(context, device);
-    context_made();
+    context_made(&call, device, r);
     if (!r && call.record)
         vt_context_set_primary(device, *context);
     return VT_END(r);
@@ -133,3 +148,13 @@ PRIMARY_WRAPPER(cuDevicePrimaryCtxRelease, !is_active(device))
 PRIMARY_WRAPPER(cuDevicePrimaryCtxRelease_v2, !is_active(device))
 PRIMARY_WRAPPER(cuDevicePrimaryCtxReset, true)
 PRIMARY_WRAPPER(cuDevicePrimaryCtxReset_v2, true)
+
+/* What programs ask themselves is kept: it costs the driver nothing more. */
+VT_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    VT_BEGIN(cuMemGetInfo_v2);
+    CUresult r = real(free_bytes, total_bytes);
+    if (!r && call.record && free_bytes && total_bytes)
+        vt_usage_program(*free_bytes, *total_bytes);
+    return VT_END(r);
+}

@@ -12,6 +12,14 @@
 #include "preload/track.h"
 
 static int open_captures; /* begun and not ended, all threads */
+static int open_global;   /* of them, those in the mode `global` */
+static uint32_t captures; /* begun so far */
+
+/* Captures end on the thread that began them, unless their mode is `relaxed`. */
+static __thread struct {
+    int open, global;
+    uint32_t number; /* of the newest */
+} own;
 
 struct graph {
     UT_hash_handle hh;
@@ -315,18 +323,48 @@ VT_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     return VT_END(r);
 }
 
-static void capture_begun(CUresult r)
+static void capture_begun(CUresult r, CUstreamCaptureMode mode)
 {
-    if (!r)
-        __atomic_fetch_add(&open_captures, 1, __ATOMIC_ACQ_REL);
+    if (r)
+        return;
+    own.number = __atomic_add_fetch(&captures, 1, __ATOMIC_ACQ_REL);
+    own.open++;
+    if (mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
+        own.global++;
+        __atomic_fetch_add(&open_global, 1, __ATOMIC_ACQ_REL);
+    }
+    __atomic_fetch_add(&open_captures, 1, __ATOMIC_ACQ_REL);
+}
+
+static void leave_capture(void)
+{
+    if (own.open > 0)
+        own.open--;
+    if (own.global > 0) {
+        own.global--;
+        __atomic_fetch_sub(&open_global, 1, __ATOMIC_ACQ_REL);
+    }
+    if (__atomic_sub_fetch(&open_captures, 1, __ATOMIC_ACQ_REL) < 0)
+        __atomic_store_n(&open_captures, 0, __ATOMIC_RELEASE);
 }
 
 /* A capture ends whatever the call returns, unless there was none on this stream. */
 static void capture_ended(CUresult r)
 {
     if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_INVALID_VALUE && r != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        if (__atomic_sub_fetch(&open_captures, 1, __ATOMIC_ACQ_REL) < 0)
-            __atomic_store_n(&open_captures, 0, __ATOMIC_RELEASE);
+        leave_capture();
+}
+
+uint16_t vt_graph_capture(void)
+{
+    uint32_t number;
+    if (__atomic_load_n(&open_captures, __ATOMIC_ACQUIRE) <= 0)
+        return 0;
+    if (own.open > 0)
+        number = own.number;
+    else
+        number = __atomic_load_n(&open_global, __ATOMIC_ACQUIRE) > 0 ? __atomic_load_n(&captures, __ATOMIC_ACQUIRE) : 0;
+    return (uint16_t)(number < UINT16_MAX ? number : UINT16_MAX);
 }
 
 #define CAPTURE_WRAPPER(name, parameters, arguments, after) \
@@ -334,24 +372,24 @@ static void capture_ended(CUresult r)
     {                                                       \
         VT_BEGIN(name);                                     \
         CUresult r = real arguments;                        \
-        after(r);                                           \
+        after;                                              \
         return VT_END(r);                                   \
     }
 
-CAPTURE_WRAPPER(cuStreamBeginCapture, (CUstream s), (s), capture_begun)
-CAPTURE_WRAPPER(cuStreamBeginCapture_ptsz, (CUstream s), (s), capture_begun)
-CAPTURE_WRAPPER(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun)
-CAPTURE_WRAPPER(cuStreamBeginCapture_v2_ptsz, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun)
+CAPTURE_WRAPPER(cuStreamBeginCapture, (CUstream s), (s), capture_begun(r, CU_STREAM_CAPTURE_MODE_GLOBAL))
+CAPTURE_WRAPPER(cuStreamBeginCapture_ptsz, (CUstream s), (s), capture_begun(r, CU_STREAM_CAPTURE_MODE_GLOBAL))
+CAPTURE_WRAPPER(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun(r, mode))
+CAPTURE_WRAPPER(cuStreamBeginCapture_v2_ptsz, (CUstream s, CUstreamCaptureMode mode), (s, mode), capture_begun(r, mode))
 CAPTURE_WRAPPER(cuStreamBeginCaptureToGraph,
                 (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
                  CUstreamCaptureMode mode),
-                (s, g, after, edges, n, mode), capture_begun)
+                (s, g, after, edges, n, mode), capture_begun(r, mode))
 CAPTURE_WRAPPER(cuStreamBeginCaptureToGraph_ptsz,
                 (CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
                  CUstreamCaptureMode mode),
-                (s, g, after, edges, n, mode), capture_begun)
-CAPTURE_WRAPPER(cuStreamEndCapture, (CUstream s, CUgraph *graph), (s, graph), capture_ended)
-CAPTURE_WRAPPER(cuStreamEndCapture_ptsz, (CUstream s, CUgraph *graph), (s, graph), capture_ended)
+                (s, g, after, edges, n, mode), capture_begun(r, mode))
+CAPTURE_WRAPPER(cuStreamEndCapture, (CUstream s, CUgraph *graph), (s, graph), capture_ended(r))
+CAPTURE_WRAPPER(cuStreamEndCapture_ptsz, (CUstream s, CUgraph *graph), (s, graph), capture_ended(r))
 
 void vt_graph_forget(void)
 {
@@ -359,5 +397,7 @@ void vt_graph_forget(void)
     families = NULL;
     executables = addresses = NULL;
     tracked = 0;
-    open_captures = 0;
+    open_captures = open_global = 0;
+    own.open = own.global = 0;
+    captures = 0;
 }

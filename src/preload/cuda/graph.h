@@ -11,6 +11,13 @@
  * NULL if the driver does not tell. */
 bool vt_graph_captures(CUstream stream, bool per_thread, void **graph);
 
+/*
+ * The number of the stream capture, from 1, that this thread's allocations are made for at this instant; 0: none. That is
+ * the one that the thread has begun itself, or any in the mode `global`: while that lasts, the driver lets only those
+ * threads allocate that have put themselves into the mode `relaxed`, as frameworks do for what a graph is to keep.
+ */
+uint16_t vt_graph_capture(void);
+
 /* An allocation belongs to a graph: it ends when the graph and all that was instantiated from it are gone. */
 void vt_graph_owns(void *graph, uint64_t address);
 

@@ -10,6 +10,10 @@
 #include <cuda_runtime_api.h>
 #undef cuGetProcAddress_v2
 
+/* Declared in cudaProfiler.h, which not every set of CUDA headers has. */
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
+
 #if CUDA_VERSION < 13000
 #error "the headers of CUDA 13.0 or newer are needed to build (the library runs with drivers from 11.3 on)"
 #endif

@@ -6,13 +6,16 @@
  */
 #include "preload/call.h"
 #include "preload/process_hooks.h"
+#include "preload/torch/scopes.h"
 
 VT_EXPORT CUresult cuInit(unsigned int flags)
 {
     VT_BEGIN(cuInit);
     CUresult r = real(flags);
-    if (!r && call.record)
+    if (!r && call.record) {
         vt_process_hooks(); /* after the driver registered its own exit handler: ours runs first */
+        vt_torch_attach();
+    }
     return VT_END(r);
 }
 

@@ -105,7 +105,9 @@ static CUresult free_async(const struct vt_call *call, __typeof__(&cuMemFreeAsyn
 {
     void *graph;
     struct vt_freeing f = {0};
-    if (!vt_graph_captures(stream, per_thread, &graph)) /* else it becomes a node, and frees nothing now */
+    if (vt_graph_captures(stream, per_thread, &graph)) /* it becomes a node, and frees nothing now */
+        vt_free_direct(call, p);
+    else
         vt_free_begin(call, &f, VT_SPACE_POINTER, p,
                       VT_KINDS(VT_KIND_ASYNC) | VT_KINDS(VT_KIND_GRAPH) | VT_KINDS(VT_KIND_IMPORTED) |
                           VT_KINDS(VT_KIND_DEVICE) | VT_KINDS(VT_KIND_MANAGED),

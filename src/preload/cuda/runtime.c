@@ -7,31 +7,36 @@
  * RTLD_LOCAL (resolve.c).
  */
 #include "preload/context.h"
+#include "preload/torch/allocator.h"
 #include "preload/track.h"
 
 struct runtime_call {
-    bool outermost;
+    bool outermost, by_torch;
     uint16_t events;
     struct vt_call call;
 };
 
 static void *runtime_enter(struct runtime_call *c, enum vt_entry_id e, void *caller)
 {
-    void *real = vt_real_runtime(e, caller);
+    void *real = vt_real_runtime(e, caller, &c->by_torch);
     c->outermost = !vt_tls.runtime;
     c->events = vt_tls.driver_events;
     c->call = (struct vt_call){
         .entry = (uint16_t)e, .label = (uint16_t)e, .record = c->outermost && !vt_options()->off && !vt_state.stopped};
-    if (c->outermost && real)
+    if (c->outermost && real) {
         vt_tls.runtime = (uint16_t)(e + 1);
+        vt_tls.torch = c->by_torch ? VT_TORCH_CALLS : VT_TORCH_NO;
+    }
     return real;
 }
 
 /* True if the call succeeded and no wrapper of the driver saw it. */
 static bool runtime_leave(const struct runtime_call *c, cudaError_t r)
 {
-    if (c->outermost)
+    if (c->outermost) {
         vt_tls.runtime = 0;
+        vt_tls.torch = VT_TORCH_NO;
+    }
     return c->call.record && r == cudaSuccess && vt_tls.driver_events == c->events;
 }
 
@@ -60,7 +65,9 @@ static void unseen(const struct runtime_call *c, enum vt_kind kind, enum vt_spac
     if (!p)
         return;
     __atomic_store_n(&net_used, 1, __ATOMIC_RELEASE);
+    vt_tls.torch = c->by_torch ? VT_TORCH_CALLS : VT_TORCH_NO;
     vt_record_alloc(&c->call, &a);
+    vt_tls.torch = VT_TORCH_NO;
 }
 
 /* Takes an allocation off the books that only the safety net knows; otherwise the driver's wrapper will. */
@@ -79,6 +86,8 @@ static void free_unseen(const struct runtime_call *c, struct vt_freeing *f, enum
 VT_EXPORT cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     RUNTIME_BEGIN(cudaMalloc);
+    if (rc.by_torch)
+        vt_torch_asks(bytes);
     cudaError_t r = real(p, bytes);
     if (runtime_leave(&rc, r))
         unseen(&rc, VT_KIND_DEVICE, VT_SPACE_POINTER, *p, bytes, bytes);
@@ -175,6 +184,8 @@ VT_EXPORT cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *array, cons
     VT_EXPORT cudaError_t name parameters                                   \
     {                                                                       \
         RUNTIME_BEGIN(name);                                                \
+        if (rc.by_torch)                                                    \
+            vt_torch_asks(bytes);                                           \
         cudaError_t r = real arguments;                                     \
         if (runtime_leave(&rc, r))                                          \
             unseen(&rc, VT_KIND_ASYNC, VT_SPACE_POINTER, *p, bytes, bytes); \
@@ -207,6 +218,17 @@ FREE_WRAPPER(cudaFreeArray, (cudaArray_t p), (p), VT_SPACE_ARRAY, p)
 FREE_WRAPPER(cudaFreeMipmappedArray, (cudaMipmappedArray_t p), (p), VT_SPACE_MIPMAP, p)
 FREE_WRAPPER(cudaFreeAsync, (void *p, cudaStream_t stream), (p, stream), VT_SPACE_POINTER, p)
 FREE_WRAPPER(cudaFreeAsync_ptsz, (void *p, cudaStream_t stream), (p, stream), VT_SPACE_POINTER, p)
+
+/* Not an allocation: what PyTorch's allocator is told here, it acts on (torch/allocator.h). */
+VT_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    RUNTIME_BEGIN(cudaMemGetInfo);
+    cudaError_t r = real(free_bytes, total_bytes);
+    runtime_leave(&rc, r);
+    if (rc.by_torch && r == cudaSuccess)
+        vt_torch_told(*free_bytes, *total_bytes);
+    return r;
+}
 
 static bool seen_by_net(const struct vt_node *n, const struct vt_slot *s, void *argument)
 {

@@ -81,6 +81,8 @@
     X(cuStreamBeginCaptureToGraph_ptsz)                                                                                \
     X(cuStreamEndCapture)                                                                                              \
     X(cuStreamEndCapture_ptsz)                                                                                         \
+    /* asked by programs */                                                                                            \
+    X(cuMemGetInfo_v2)                                                                                                 \
     /* contexts */                                                                                                     \
     X(cuCtxCreate_v2)                                                                                                  \
     X(cuCtxCreate_v3)                                                                                                  \
@@ -91,7 +93,10 @@
     X(cuDevicePrimaryCtxRelease)                                                                                       \
     X(cuDevicePrimaryCtxRelease_v2)                                                                                    \
     X(cuDevicePrimaryCtxReset)                                                                                         \
-    X(cuDevicePrimaryCtxReset_v2)
+    X(cuDevicePrimaryCtxReset_v2)                                                                                      \
+    /* marks */                                                                                                        \
+    X(cuProfilerStart)                                                                                                 \
+    X(cuProfilerStop)
 
 #define VT_RUNTIME_TABLE(X)                                                                                            \
     X(cudaMalloc)                                                                                                      \
@@ -115,7 +120,8 @@
     X(cudaMallocFromPoolAsync_ptsz)                                                                                    \
     X(cudaFreeAsync)                                                                                                   \
     X(cudaFreeAsync_ptsz)                                                                                              \
-    X(cudaDeviceReset)
+    X(cudaDeviceReset)                                                                                                 \
+    X(cudaMemGetInfo)
 
 /* Called by the library itself, never substituted. */
 #define VT_HELPER_TABLE(X)                                                                                             \
@@ -124,8 +130,8 @@
     X(cuDeviceGetName)                                                                                                 \
     X(cuDeviceTotalMem_v2)                                                                                             \
     X(cuDeviceGetUuid)                                                                                                 \
+    X(cuDeviceGetUuid_v2)                                                                                              \
     X(cuDriverGetVersion)                                                                                              \
-    X(cuMemGetInfo_v2)                                                                                                 \
     X(cuMemGetAddressRange_v2)                                                                                         \
     X(cuPointerGetAttribute)                                                                                           \
     X(cuStreamIsCapturing)                                                                                             \

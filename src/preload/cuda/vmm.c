@@ -11,6 +11,7 @@
 
 #include "preload/arena.h"
 #include "preload/context.h"
+#include "preload/torch/allocator.h"
 #include "preload/track.h"
 
 struct object {
@@ -118,7 +119,9 @@ VT_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t byte
         return VT_END(r);
     struct vt_alloc a = physical(prop, bytes);
     if (r) {
+        vt_torch_enter(__builtin_return_address(0));
         vt_record_failed_alloc(&call, &a, (int)r);
+        vt_torch_leave();
         return VT_END(r);
     }
     vt_device_note(a.device);

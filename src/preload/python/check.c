@@ -40,7 +40,8 @@ static bool fetch(struct reader *r)
 struct frame {
     const void *code, *back;
     uint64_t instr; /* a pointer, or the low half is f_lasti */
-    uint8_t owner;
+    int32_t copy;   /* whose instructions: 0 is the code object's own */
+    uint8_t owner, entry;
 };
 
 static bool read_frame(const struct vt_py_layout *at, const void *address, struct frame *f)
@@ -51,6 +52,8 @@ static bool read_frame(const struct vt_py_layout *at, const void *address, struc
     want(&r, address, at->frame_back, &f->back, sizeof f->back);
     want(&r, address, at->frame_instr, &f->instr, at->minor <= 10 ? 4 : 8);
     want(&r, address, at->frame_owner, &f->owner, 1);
+    want(&r, address, at->frame_entry, &f->entry, 1);
+    want(&r, address, at->frame_tlbc, &f->copy, sizeof f->copy);
     return ((uintptr_t)address & 7) == 0 && fetch(&r);
 }
 
@@ -196,8 +199,8 @@ static bool instruction_fits(const struct vt_py_layout *at, const struct frame *
         int64_t last = (int32_t)f->instr;
         return last >= -1 && (uint64_t)((last + 1) * (at->minor == 10 ? 2 : 1)) <= c->units + 1;
     }
-    if (at->code_tlbc != VT_PY_NONE) /* each thread has a copy of the code */
-        return f->instr != 0;
+    if (f->copy)
+        return vt_py_copy(at, vt_py_untag(f->code), f->copy, (const char *)(uintptr_t)f->instr) != NULL;
     int64_t offset = (int64_t)(f->instr - ((uintptr_t)vt_py_untag(f->code) + at->code_adaptive));
     return offset >= -2 && !(offset & 1) && offset < 2 * (int64_t)c->units;
 }
@@ -251,7 +254,7 @@ bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *pro
         struct frame f;
         if (!read_frame(&py->at, next, &f)) {
             what = "has a frame that can't be read: no Python frames";
-        } else if (f.owner > VT_PY_OWNER_SHIM + 1) {
+        } else if (f.owner > VT_PY_OWNER_SHIM + 1 || f.entry > 1) {
             what = "has a frame of an unknown kind: no Python frames";
         } else if (py->at.minor < 12 || f.owner < VT_PY_OWNER_SHIM) {
             what = check_frame(py, &f);

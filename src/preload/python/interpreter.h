@@ -40,6 +40,10 @@ void vt_py_disable(struct vt_py *py, const char *what);
  * a thread has to show before it is read without this. */
 bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *proven);
 
+/* Where the copy of a code object's instructions begins that a frame runs (free-threaded since 3.14): `index` is the frame's
+ * tlbc_index, not 0, and `instr` the instruction that it is at. NULL: it can't be told. Seldom a system call, no lock. */
+const char *vt_py_copy(const struct vt_py_layout *at, const void *code, int32_t index, const char *instr);
+
 /* A str object as UTF-8 with a NUL, cut to size. */
 void vt_py_text(const struct vt_py_layout *at, const void *text, char *out, size_t size);
 

@@ -26,8 +26,8 @@
 #define TEXT_14T \
     .text_length = 32, .text_hash = 40, .text_state = 48, .text_ascii = 56, .text_compact = 72, .text_kind_bit = 8
 
-#define FRAME_8 .frame_code = 32, .frame_back = 24, .frame_owner = NONE, .frame_tlbc = NONE
-#define FRAME_12 .frame_code = 0, .frame_back = 8, .frame_instr = 56
+#define FRAME_8 .frame_code = 32, .frame_back = 24, .frame_entry = NONE, .frame_owner = NONE, .frame_tlbc = NONE
+#define FRAME_12 .frame_code = 0, .frame_back = 8, .frame_instr = 56, .frame_entry = NONE
 
 #define CODE_8                                                                                           \
     .code_first_line = 40, .code_file = 104, .code_name = 112, .code_qualname = NONE, .code_table = 120, \
@@ -79,6 +79,7 @@ static const struct vt_py_layout layouts[] = {
      .frame_code = 32,
      .frame_back = 48,
      .frame_instr = 56,
+     .frame_entry = 68,
      .frame_owner = 69,
      .frame_tlbc = NONE,
      .code_first_line = 72,

@@ -20,8 +20,9 @@ struct vt_py_layout {
     uint16_t thread_frame;             /* the frame itself, or up to 3.12 the _PyCFrame that points to it */
     uint16_t cframe_frame;             /* _PyCFrame.current_frame: 3.11, 3.12 */
     uint16_t frame_code, frame_back;
-    uint16_t frame_instr;             /* 3.11: a pointer into the code; before: f_lasti, an int */
-    uint16_t frame_owner, frame_tlbc; /* 3.12, free-threaded 3.14 */
+    uint16_t frame_instr;              /* 3.11: a pointer into the code; before: f_lasti, an int */
+    uint16_t frame_entry, frame_owner; /* 3.11 alone (is_entry); 3.11 */
+    uint16_t frame_tlbc;               /* free-threaded 3.14 */
     uint16_t code_first_line, code_file, code_name, code_qualname, code_table;
     uint16_t code_bytes;               /* co_code, a bytes object: up to 3.10 */
     uint16_t code_version;             /* 3.12 */

@@ -13,16 +13,17 @@
 #include <stdint.h>
 
 #define VT_PYTHON_FRAMES 128
+#define VT_PYTHON_NOWHERE INT32_MIN /* which instruction runs can't be told */
 
 /* One frame. The pointers are only good while the thread is inside the call that took the stack; together the fields tell
  * a code object from another one that later lies at the same address. */
 struct vt_python_frame {
     const void *code;
     const void *file, *table; /* co_filename, co_linetable (co_lnotab): identity, and where to read from */
-    int32_t offset;           /* byte offset of the current instruction; negative: not started */
+    int32_t offset;           /* byte offset of the current instruction; negative: not started, or VT_PYTHON_NOWHERE */
     int32_t first_line;
-    uint32_t version; /* co_version; 0: the interpreter has none */
-    uint32_t unused;
+    uint32_t version;    /* co_version; 0: the interpreter has none */
+    uint32_t evaluation; /* VT_PYTHON_ENTRY and VT_PYTHON_EMPTY of vramtrack/recording.h */
 };
 
 struct vt_python_stack {

@@ -9,10 +9,14 @@
 #include <string.h>
 
 #include "preload/python/interpreter.h"
+#include "vramtrack/recording.h"
 
 #define CHECKED_STACKS 2 /* of each thread */
 
 static __thread uint8_t proven_stacks;
+
+/* Into each kind of walk: calls would cost a nanosecond a frame. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* 64 x 64 -> 128 bits, folded: every bit of the result depends on every bit of both. */
 static inline uint64_t mix(uint64_t a, uint64_t b)
@@ -29,7 +33,7 @@ static inline uint64_t pointer(const void *p)
 /* --- what tells a code object from a later one at its address --- */
 
 /* The first and the last bytes of something that is `size` bytes long. */
-static inline uint64_t ends_mark(const char *data, uint64_t size)
+INLINE uint64_t ends_mark(const char *data, uint64_t size)
 {
     uint64_t first = 0, last = 0;
     if (size >= sizeof first) {
@@ -43,7 +47,7 @@ static inline uint64_t ends_mark(const char *data, uint64_t size)
 }
 
 /* The string's own hash where it has been computed (names are interned, so they have one); else its ends. */
-static inline uint64_t text_mark(const struct vt_py_layout *at, const void *text)
+INLINE uint64_t text_mark(const struct vt_py_layout *at, const void *text)
 {
     uint64_t hash = vt_py_get64(text, at->text_hash);
     uint32_t state = vt_py_get32(text, at->text_state) >> at->text_kind_bit;
@@ -55,7 +59,7 @@ static inline uint64_t text_mark(const struct vt_py_layout *at, const void *text
 
 /* Before 3.12 there is no co_version (and it stops counting at 2^32): names and line table differ where the code does.
  * The table's beginning and end; what lies between is taken to differ in size. */
-static inline uint32_t code_mark(const struct vt_py_layout *at, const void *code, uint64_t file_mark, const void *table)
+INLINE uint32_t code_mark(const struct vt_py_layout *at, const void *code, uint64_t file_mark, const void *table)
 {
     uint64_t mark = ends_mark((const char *)table + at->bytes_data, vt_py_get64(table, at->ob_size)) ^
                     mix(text_mark(at, vt_py_get(code, at->code_name)), file_mark);
@@ -64,51 +68,73 @@ static inline uint32_t code_mark(const struct vt_py_layout *at, const void *code
 
 /* --- where the frame is in its code --- */
 
-/* The thread's own copy of the code (free-threaded 3.14: co_tlbc, an array with its size in front). Another thread may
- * put a longer array in its place; then what was read is read again. NULL: unknown. */
-static const char *thread_code(const struct vt_py_layout *at, const void *code, const void *frame)
-{
-    int32_t index = (int32_t)vt_py_get32(frame, at->frame_tlbc);
-    if (index == 0)
-        return (const char *)code + at->code_adaptive;
-    for (unsigned tries = 0; tries < 4 && index > 0; tries++) {
-        void *const *slot = (void *const *)((const char *)code + at->code_tlbc);
-        const void *array = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-        if (!array || (uint64_t)index >= vt_py_get64(array, 0))
-            return NULL;
-        /* Before the slot is looked at again; an acquiring load, because TSan knows no fences. */
-        const char *start = __atomic_load_n((const char *const *)array + 1 + index, __ATOMIC_ACQUIRE);
-        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == array)
-            return start;
-    }
-    return NULL;
-}
+/* The kinds of frames that there have been. A walk is compiled for each: what it asks of every frame is then constant. */
+enum frames {
+    OBJECTS, /* up to 3.10: Python objects */
+    MARKED,  /* 3.11: structs; the first of a call of the evaluation loop is marked */
+    ENTERED, /* since 3.12: behind the first one is an entry frame */
+    COPIED   /* free-threaded since 3.14: and each thread runs a copy of the instructions */
+};
 
-static inline int32_t instruction(const struct vt_py_layout *at, const void *code, const void *frame)
+INLINE int32_t instruction(const struct vt_py_layout *at, enum frames kind, const void *code, const void *frame)
 {
-    if (at->minor <= 10) {
+    if (kind == OBJECTS) {
         int32_t last = (int32_t)vt_py_get32(frame, at->frame_instr); /* code units in 3.10 */
         return at->minor == 10 && last >= 0 ? last * 2 : last;
     }
-    const char *start = (const char *)code + at->code_adaptive;
-    if (at->code_tlbc != VT_PY_NONE && !(start = thread_code(at, code, frame)))
-        return -2;
-    return (int32_t)((const char *)vt_py_get(frame, at->frame_instr) - start);
+    const char *instr = vt_py_get(frame, at->frame_instr), *start = (const char *)code + at->code_adaptive;
+    int32_t copy = kind == COPIED ? (int32_t)vt_py_get32(frame, at->frame_tlbc) : 0;
+    if (copy && !(start = vt_py_copy(at, code, copy, instr)))
+        return VT_PYTHON_NOWHERE;
+    return (int32_t)(instr - start);
+}
+
+/* Python's own tracebacks leave out a frame that is still being set up (_PyFrame_IsIncomplete, pycore_frame.h). */
+INLINE bool incomplete(const struct vt_py_layout *at, const void *code, int32_t offset, uint8_t owner)
+{
+    return owner != VT_PY_OWNER_GENERATOR && offset != VT_PYTHON_NOWHERE &&
+           offset < 2 * (int32_t)vt_py_get32(code, at->code_first_traceable);
+}
+
+/* --- where native code called the evaluation loop --- */
+
+/* Up to 3.10 each call runs one frame, and nothing has to be said. Since 3.11 one may run several (_PyEval_EvalFrameDefault,
+ * Python/ceval.c). Since 3.12 one may run none: while its function returns, and objects die with its variables. */
+struct evaluations {
+    uint32_t empty; /* in the place of VT_PYTHON_EMPTY: seen since the last frame */
+    bool open;      /* the last frame was one of the call whose end is looked for */
+};
+
+INLINE void add_empty(struct evaluations *e)
+{
+    e->empty += e->empty < VT_PYTHON_EMPTY ? 1u << VT_PYTHON_EMPTY_SHIFT : 0;
+}
+
+INLINE uint32_t next_frame(struct evaluations *e, bool marked)
+{
+    uint32_t flags = e->empty | (marked ? VT_PYTHON_ENTRY : 0);
+    *e = (struct evaluations){0, true};
+    return flags;
+}
+
+/* An entry frame: returns the hash of the stack so far, of which `last` is the last frame. */
+INLINE uint64_t entry_frame(struct evaluations *e, struct vt_python_frame *last, uint64_t hash)
+{
+    if (!e->open) {
+        add_empty(e);
+        return hash;
+    }
+    e->open = false;
+    last->evaluation |= VT_PYTHON_ENTRY;
+    return mix(hash, VT_PYTHON_ENTRY);
 }
 
 /* --- the walk --- */
 
-static inline const void *first_frame(const struct vt_py_layout *at, const void *thread)
+INLINE const void *first_frame(const struct vt_py_layout *at, const void *thread)
 {
     const void *frame = vt_py_get(thread, at->thread_frame);
     return frame && at->cframe_frame != VT_PY_NONE ? vt_py_get(frame, at->cframe_frame) : frame;
-}
-
-/* Python's own tracebacks leave out a frame that is still being set up (_PyFrame_IsIncomplete, pycore_frame.h). */
-static inline bool incomplete(const struct vt_py_layout *at, const void *code, int32_t offset, uint8_t owner)
-{
-    return at->minor >= 11 && owner != VT_PY_OWNER_GENERATOR &&
-           offset < 2 * (int32_t)vt_py_get32(code, at->code_first_traceable);
 }
 
 /* What the last frame's file name was marked with: many frames of a stack have the same. */
@@ -117,8 +143,8 @@ struct last_file {
     uint64_t mark;
 };
 
-static inline uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code,
-                                 int32_t offset, uint64_t hash, struct last_file *last)
+INLINE uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code, int32_t offset,
+                          uint32_t evaluation, uint64_t hash, struct last_file *last)
 {
     const void *file = vt_py_get(code, at->code_file), *table = vt_py_get(code, at->code_table);
     int32_t first_line = (int32_t)vt_py_get32(code, at->code_first_line);
@@ -128,35 +154,57 @@ static inline uint64_t add_frame(const struct vt_py_layout *at, struct vt_python
             *last = (struct last_file){file, text_mark(at, file)};
         version = code_mark(at, code, last->mark, table);
     }
-    *out = (struct vt_python_frame){code, file, table, offset, first_line, version, 0};
+    *out = (struct vt_python_frame){code, file, table, offset, first_line, version, evaluation};
     uint64_t identity = mix(pointer(code), pointer(file)) ^
                         mix(pointer(table), (uint64_t)(uint32_t)offset << 32 | (uint32_t)first_line);
-    return mix(hash ^ identity, version);
+    return mix(hash ^ identity, (uint64_t)evaluation << 32 | version);
+}
+
+INLINE void walk_frames(const struct vt_py *py, enum frames kind, const void *frame, struct vt_python_stack *stack,
+                        unsigned depth)
+{
+    const struct vt_py_layout *at = &py->at;
+    struct last_file last = {NULL, 0};
+    struct evaluations evaluations = {0, false};
+    uint64_t hash = 0;
+    unsigned count = 0;
+    for (unsigned links = vt_py_links(depth); frame && links && count < depth; links--) {
+        const uint8_t *here = frame;
+        uint8_t owner = kind != OBJECTS ? here[at->frame_owner] : 0;
+        frame = vt_py_get(here, at->frame_back);
+        if (kind >= ENTERED && owner >= VT_PY_OWNER_SHIM) {
+            if (owner == VT_PY_OWNER_SHIM)
+                hash = entry_frame(&evaluations, &stack->frame[count - 1], hash);
+            continue;
+        }
+        const void *code = vt_py_untag(vt_py_get(here, at->frame_code));
+        if (!code || vt_py_get(code, at->ob_type) != py->code_type)
+            break;
+        bool marked = kind == MARKED && here[at->frame_entry];
+        int32_t offset = instruction(at, kind, code, here);
+        if (kind != OBJECTS && incomplete(at, code, offset, owner)) {
+            if (marked)
+                add_empty(&evaluations);
+            continue;
+        }
+        uint32_t evaluation = kind == OBJECTS ? 0 : next_frame(&evaluations, marked);
+        hash = add_frame(at, &stack->frame[count++], code, offset, evaluation, hash, &last);
+    }
+    stack->count = count;
+    stack->hash = hash;
 }
 
 static void walk(const struct vt_py *py, const void *thread, struct vt_python_stack *stack, unsigned depth)
 {
-    const struct vt_py_layout *at = &py->at;
-    const void *frame = first_frame(at, thread);
-    struct last_file last = {NULL, 0};
-    uint64_t hash = 0;
-    unsigned count = 0;
-    for (unsigned links = vt_py_links(depth); frame && links && count < depth; links--) {
-        const void *here = frame;
-        uint8_t owner = at->frame_owner != VT_PY_NONE ? *((const uint8_t *)here + at->frame_owner) : 0;
-        frame = vt_py_get(here, at->frame_back);
-        if (at->minor >= 12 && owner >= VT_PY_OWNER_SHIM)
-            continue;
-        const void *code = vt_py_untag(vt_py_get(here, at->frame_code));
-        if (!code || vt_py_get(code, at->ob_type) != py->code_type)
-            break;
-        int32_t offset = instruction(at, code, here);
-        if (incomplete(at, code, offset, owner))
-            continue;
-        hash = add_frame(at, &stack->frame[count++], code, offset, hash, &last);
-    }
-    stack->count = count;
-    stack->hash = hash;
+    const void *frame = first_frame(&py->at, thread);
+    if (py->at.minor <= 10)
+        walk_frames(py, OBJECTS, frame, stack, depth);
+    else if (py->at.minor == 11)
+        walk_frames(py, MARKED, frame, stack, depth);
+    else if (py->at.code_tlbc == VT_PY_NONE)
+        walk_frames(py, ENTERED, frame, stack, depth);
+    else
+        walk_frames(py, COPIED, frame, stack, depth);
 }
 
 /* A thread without a state of its own (NULL), or whose state may be gone: Py_Finalize frees the states of other threads
@@ -206,7 +254,7 @@ bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t 
     vt_py_text(at, frame->file, file, file_size);
     vt_py_text(at, vt_py_get(frame->code, name), function, function_size);
     uint64_t size = vt_py_get64(frame->table, at->ob_size);
-    if (size < INT32_MAX)
+    if (size < INT32_MAX && frame->offset != VT_PYTHON_NOWHERE)
         *line = vt_py_line(at->minor, (const uint8_t *)frame->table + at->bytes_data, (size_t)size, frame->first_line,
                            frame->offset);
     return true;

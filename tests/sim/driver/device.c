@@ -50,11 +50,11 @@ static CUresult get_text(char *text, int room, CUdevice dev, const char *format)
     return CUDA_SUCCESS;
 }
 
-static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
+static CUresult get_uuid(CUuuid *uuid, CUdevice dev, bool of_instance)
 {
     REQUIRE(uuid != NULL);
     TRY(sim_device_check(dev));
-    memcpy(uuid->bytes, "simulated-gpu-", 14);
+    memcpy(uuid->bytes, of_instance ? "simulated-mig-" : "simulated-gpu-", 14);
     uuid->bytes[14] = '0';
     uuid->bytes[15] = (char)('0' + dev);
     return CUDA_SUCCESS;
@@ -236,12 +236,12 @@ SIM_API CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 
 SIM_API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
-    SIM_CALL_OUT(cuDeviceGetUuid, uuid, get_uuid(uuid, dev));
+    SIM_CALL_OUT(cuDeviceGetUuid, uuid, get_uuid(uuid, dev, false));
 }
 
 SIM_API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
-    SIM_CALL_OUT(cuDeviceGetUuid_v2, uuid, get_uuid(uuid, dev));
+    SIM_CALL_OUT(cuDeviceGetUuid_v2, uuid, get_uuid(uuid, dev, sim.mig));
 }
 
 SIM_API CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)

@@ -233,6 +233,7 @@ struct sim_state {
     pthread_mutex_t lock;
     bool initialised, shut_down, forked;
     bool garbage;
+    bool mig; /* each device is a MIG instance */
     unsigned long long latency_ns;
     int driver_version;
     int device_count;

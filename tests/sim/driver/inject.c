@@ -215,6 +215,16 @@ SIM_API unsigned long long sim_device_used(int device)
     return device_figure(device, offsetof(struct sim_device, used));
 }
 
+SIM_API unsigned long long sim_device_others(int device)
+{
+    return device_figure(device, offsetof(struct sim_device, others));
+}
+
+SIM_API unsigned long long sim_device_total(int device)
+{
+    return device_figure(device, offsetof(struct sim_device, total));
+}
+
 SIM_API unsigned long long sim_live_bytes(int device)
 {
     return device_figure(device, offsetof(struct sim_device, live_bytes));

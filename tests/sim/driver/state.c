@@ -4,6 +4,7 @@
  * The registry answers "is this a live handle of that type" without touching the memory behind it, so that a stale or
  * made-up handle gives CUDA_ERROR_INVALID_HANDLE instead of a crash.
  */
+#include "../nvml/processes.h"
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -122,6 +123,22 @@ static unsigned long long number(const char *name, unsigned long long otherwise)
     return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
+/* What is taken on a card by others: processes without a name, those that NVML lists, and the driver itself. */
+static size_t others_on(int device)
+{
+    const char *text = getenv("SIM_NVML_PROCESSES"), *reserved = getenv("SIM_NVML_RESERVED");
+    size_t bytes = number("SIM_OTHERS_MIB", 0) * SIM_MIB;
+    struct sim_process p;
+
+    while (sim_process_next(&text, &p)) {
+        bytes += p.device == device ? p.bytes : 0;
+    }
+    if (reserved != NULL && strcmp(reserved, "inside") == 0) {
+        bytes += number("SIM_NVML_RESERVED_MIB", 512) * SIM_MIB;
+    }
+    return bytes;
+}
+
 static void configure(void)
 {
     int i;
@@ -134,13 +151,14 @@ static void configure(void)
     sim.driver_version = (int)number("SIM_DRIVER_VERSION", 13000);
     sim.latency_ns = number("SIM_LATENCY_NS", 0);
     sim.garbage = number("SIM_GARBAGE", 0) != 0;
+    sim.mig = number("SIM_MIG", 0) != 0;
     for (i = 0; i < SIM_MAX_DEVICES; i++) {
         struct sim_device *device = &sim.device[i];
 
         memset(device, 0, sizeof(*device));
         device->index = i;
         device->total = sim.total_bytes;
-        device->others = number("SIM_OTHERS_MIB", 0) * SIM_MIB;
+        device->others = others_on(i);
         device->heap.device = device;
         device->heap.charged = true;
         device->graph_heap.device = device;

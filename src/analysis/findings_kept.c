@@ -1,0 +1,185 @@
+/*
+ * Memory that a call which ran out of memory has left behind: a kept exception keeps its traceback, this the frames of the
+ * failed call, and these the tensors in their variables. So the next attempt finds no more room than the first.
+ *
+ * It shows in the stacks. A frame stands for one running call: callers and line are part of it. Tensors that were made
+ * inside a call that failed, are still live although that call is over, are kept by something. That need not be the
+ * exception (the call may have stored them), so the finding is likely only where the place never ran before or after.
+ */
+#include "analysis/finding_rules.h"
+#include "analysis/format.h"
+
+#define EVIDENCE_MAX 4
+#define KEPT_WORTH (1ull << 20)
+#define FAILURES_MAX 8 /* looked at, the newest first */
+
+struct chain {
+    uint32_t frames[VT_STACK_FRAMES_MAX];
+    uint32_t count;
+};
+
+static void take_chain(const struct vt_reading *r, struct chain *chain, uint32_t python_stack)
+{
+    chain->count = vt_reading_stack(r, python_stack, chain->frames, VT_STACK_FRAMES_MAX);
+}
+
+/*
+ * Index in `failed` of the innermost call that both stacks are inside of; failed->count if they share none. It is the same
+ * call if function, callers and their lines are the same: the innermost frame that they share, or the next one of each, where
+ * one function stands at two lines.
+ */
+static uint32_t shared_call(const struct vt_reading *r, const struct chain *failed, const struct chain *other)
+{
+    uint32_t same = 0, most = failed->count < other->count ? failed->count : other->count;
+    const struct vt_frame *a, *b;
+
+    while (same < most && failed->frames[failed->count - 1 - same] == other->frames[other->count - 1 - same])
+        same++;
+    if (same < most) {
+        a = vt_reading_frame(r, failed->frames[failed->count - 1 - same]);
+        b = vt_reading_frame(r, other->frames[other->count - 1 - same]);
+        if (vt_reading_frame_code(r, a) && vt_reading_frame_code(r, a) == vt_reading_frame_code(r, b))
+            return failed->count - 1 - same;
+    }
+    return failed->count - same;
+}
+
+/*
+ * How many calls, from the innermost, are known to be over: those inside of any call that went on after the failure. What
+ * shows it is the stack that runs now, later failures, and places that were new after it. 0: nothing shows it.
+ */
+static uint32_t calls_over(const struct vt_model *m, const struct vt_failure *failure, const struct chain *failed,
+                           uint32_t running_stack)
+{
+    struct chain chain;
+    uint32_t over, shared, i;
+
+    take_chain(m->reading, &chain, running_stack);
+    over = shared_call(m->reading, failed, &chain);
+    for (i = 0; i < m->failure_count; i++) {
+        const struct vt_failure *later = m->failures[i].record;
+
+        if (later->first_ns <= failure->last_ns || later->first_ns > m->moment_ns || !later->python_stack)
+            continue;
+        take_chain(m->reading, &chain, later->python_stack);
+        shared = shared_call(m->reading, failed, &chain);
+        over = shared < over ? shared : over;
+    }
+    for (i = 0; i < m->site_count; i++) {
+        const struct vt_site *site = m->sites[i].record;
+
+        if (site->first_ns <= failure->last_ns || site->first_ns > m->moment_ns || !site->python_stack)
+            continue;
+        take_chain(m->reading, &chain, site->python_stack);
+        shared = shared_call(m->reading, failed, &chain);
+        over = shared < over ? shared : over;
+    }
+    return over < failed->count ? over : 0;
+}
+
+/* Was a site's stack inside a call that is over? A module's own variables live as long as it does. */
+static bool is_left_behind(const struct vt_reading *r, const struct chain *failed, uint32_t over,
+                           const struct chain *site)
+{
+    uint32_t shared = shared_call(r, failed, site);
+
+    return shared < over && vt_reading_frame(r, failed->frames[shared])->parent;
+}
+
+/* What a site held at the failure's own moment. */
+static struct vt_moment_site held_then(const struct vt_reading *r, const struct vt_failure *failure, uint32_t site)
+{
+    const struct vt_moment *moment = vt_reading_moment(r, failure->moment);
+    const struct vt_moment_site *entry;
+    uint64_t i;
+
+    for (i = 0; moment && i < moment->sites; i++)
+        if ((entry = vt_reading_moment_site(r, moment->first_site + i)) && entry->site == site)
+            return *entry;
+    return (struct vt_moment_site){.site = site};
+}
+
+struct kept {
+    const struct vt_failure *failure;
+    struct vt_finding *finding;
+    uint64_t bytes;
+    bool once; /* nothing of it was made but by the failed call */
+};
+
+/* Looks at one site; adds it to the finding. */
+static void look(struct vt_finding_builder *b, struct kept *kept, const struct vt_site_row *row,
+                 const struct chain *failed, uint32_t over)
+{
+    const struct vt_reading *r = b->model->reading;
+    const struct vt_site *site = row->record;
+    struct vt_moment_site then;
+    struct chain chain;
+
+    if (site->level != VT_LEVEL_TENSOR || !row->live_bytes || !site->python_stack ||
+        site->first_ns > kept->failure->last_ns || site->device != kept->failure->device)
+        return;
+    take_chain(r, &chain, site->python_stack);
+    if (!is_left_behind(r, failed, over, &chain))
+        return;
+    then = held_then(r, kept->failure, row->index);
+    if (!then.live_bytes)
+        return;
+    if (!kept->finding)
+        kept->finding = vt_new_finding(b, VT_FAMILY_PENDING, VT_POSSIBLE, "%s", "");
+    kept->bytes += then.live_bytes < row->live_bytes ? then.live_bytes : row->live_bytes;
+    kept->once &= site->alloc_calls == then.live_count &&
+                  vt_model_steps_until(r, site->first_ns) == vt_model_steps_until(r, kept->failure->last_ns);
+    if (kept->finding->site_count < EVIDENCE_MAX)
+        vt_show_site(b, kept->finding, row);
+    vt_add_site(b, kept->finding, row->index);
+}
+
+static void find_kept(struct vt_finding_builder *b, const struct vt_failure *failure, uint32_t running_stack)
+{
+    const struct vt_model *m = b->model;
+    struct kept kept = {.failure = failure, .once = true};
+    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], time[VT_FORMAT_BYTES];
+    struct chain failed;
+    uint32_t over, i;
+
+    take_chain(m->reading, &failed, failure->python_stack);
+    over = calls_over(m, failure, &failed, running_stack);
+    for (i = 0; i < m->site_count; i++)
+        look(b, &kept, &m->sites[i], &failed, over);
+    if (!kept.finding)
+        return;
+    vt_retitle(
+        b, kept.finding, kept.once && kept.bytes >= KEPT_WORTH ? VT_LIKELY : VT_POSSIBLE,
+        "%s are still held by a call that ran out of memory before: an exception that is kept keeps the variables "
+        "of its frames alive.",
+        vt_format_bytes(bytes, kept.bytes));
+    vt_add_evidence(b, kept.finding, "That call failed in %s, %s after the start; it is not running any more.",
+                    vt_place_of(b, place, failure->stack, failure->python_stack),
+                    vt_format_seconds(time, failure->last_ns));
+    vt_add_advice(b, kept.finding, kept.bytes,
+                  "Try again outside of the except block, and keep no reference to the exception (or to its "
+                  "__traceback__).");
+}
+
+/* At a later out-of-memory, or when a program that caught the first one has ended well. */
+void vt_find_kept(struct vt_finding_builder *b)
+{
+    const struct vt_model *m = b->model;
+    const struct vt_header *h = vt_reading_header(m->reading);
+    const struct vt_failure *own = NULL;
+    uint32_t i, looked = 0;
+
+    if (m->recorded && m->recorded->kind == VT_MOMENT_OOM)
+        own = vt_reading_failure(m->reading, m->recorded->failure);
+    else if (!vt_is_final(m) || m->end != VT_PROCESS_EXIT || h->exit_code)
+        return;
+    for (i = m->failure_count; i-- && looked < FAILURES_MAX;) {
+        const struct vt_failure *failure = m->failures[i].record;
+
+        if (failure != own && vt_failure_is_oom(failure->kind) && failure->python_stack &&
+            failure->last_ns < m->moment_ns) {
+            find_kept(b, failure, own ? own->python_stack : 0);
+            looked++;
+        }
+    }
+}

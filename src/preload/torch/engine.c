@@ -1,0 +1,104 @@
+/*
+ * Backward (torch::autograd::Engine::execute), and the profiler's step: functions of libtorch_cpu that libtorch_python, and
+ * programs in C++, call.
+ *
+ * The engine is entered by the thread that wants gradients, works on threads of its own, and is entered again from inside
+ * (activation checkpointing); all of that is backward, which the outermost call decides. It returns a std::vector: three
+ * words, which the C++ ABI returns through a hidden pointer, as C does a struct of that size.
+ *
+ * What the engine throws passes through our frame, and must end the phase. A landing pad of the compiler's would make this
+ * library depend on the C++ exception runtime. But the unwinder asks the personality routine of each frame that it takes
+ * away, and a routine that only looks on needs nothing (the C++ ABI's exception handling, level 1).
+ */
+#include "preload/torch/scopes.h"
+
+#include <string.h>
+
+#include "preload/options.h"
+#include "preload/torch/allocator.h"
+#include "preload/torch/real.h"
+#include "preload/warn.h"
+
+struct variables {
+    void *begin, *end, *room;
+};
+
+#define EXECUTE _ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_
+#define PROFILER_STEP _ZN5torch8autograd8profiler12profilerStepEv
+#define JOIN(a, b) a##b
+#define ID(name) JOIN(VT_T_, name)
+#define TEXT_(name) #name
+#define TEXT(name) TEXT_(name)
+
+/* A sanitizer that counts calls and returns would miss the return of a frame that is unwound. */
+#ifdef __clang__
+#define UNSANITIZED __attribute__((no_sanitize("thread", "address")))
+#else
+#define UNSANITIZED __attribute__((noclone, no_sanitize_thread, no_sanitize_address))
+#endif
+
+typedef struct variables execute_fn(void *self, const void *roots, const void *inputs, bool keep_graph,
+                                    bool create_graph, bool accumulate, const void *outputs);
+
+VT_EXPORT execute_fn vt_torch_execute __asm__(TEXT(EXECUTE));
+VT_EXPORT void vt_torch_profiler_step(void) __asm__(TEXT(PROFILER_STEP));
+
+/* A program that holds PyTorch under another name than usual: whoever else defines the function. */
+static void *real_function(enum vt_torch_function f, const char *name)
+{
+    void *real = vt_torch_real(f);
+    return real ? real : vt_torch_symbol("", name);
+}
+
+#define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */
+#define URC_CONTINUE_UNWIND 8
+
+int vt_torch_backward_unwound(int version, int actions, uint64_t class, void *exception, void *context);
+
+__attribute__((used, visibility("hidden"))) int vt_torch_backward_unwound(int version, int actions, uint64_t class,
+                                                                          void *exception, void *context)
+{
+    (void)version, (void)class, (void)exception, (void)context;
+    if (actions & UA_CLEANUP_PHASE)
+        vt_scope_leave(VT_SCOPE_BACKWARD, 0);
+    return URC_CONTINUE_UNWIND;
+}
+
+/* Only what runs inside `real` can throw, so whenever this frame is unwound its scope is open. */
+static __attribute__((noinline)) UNSANITIZED struct variables inside(execute_fn *real, void *self, const void *roots,
+                                                                     const void *inputs, bool keep_graph,
+                                                                     bool create_graph, bool accumulate,
+                                                                     const void *outputs)
+{
+    __asm__ volatile(".cfi_personality 0x1b, vt_torch_backward_unwound"); /* relative to its place, four bytes */
+    struct variables r = real(self, roots, inputs, keep_graph, create_graph, accumulate, outputs);
+    vt_scope_leave(VT_SCOPE_BACKWARD, 0);
+    return r;
+}
+
+struct variables vt_torch_execute(void *self, const void *roots, const void *inputs, bool keep_graph, bool create_graph,
+                                  bool accumulate, const void *outputs)
+{
+    execute_fn *real = (execute_fn *)real_function(ID(EXECUTE), TEXT(EXECUTE));
+    if (!real) { /* nobody but us has it, so nobody can have meant it */
+        vt_warn("PyTorch's autograd engine was called but is not there");
+        return (struct variables){NULL, NULL, NULL};
+    }
+    if (vt_options()->off)
+        return real(self, roots, inputs, keep_graph, create_graph, accumulate, outputs);
+    vt_torch_attach();
+    vt_torch_report(); /* here nobody holds a lock of PyTorch's, nor Python's */
+    vt_scope_enter(VT_SCOPE_BACKWARD, 0, VT_PHASE_BACKWARD, 0);
+    return inside(real, self, roots, inputs, keep_graph, create_graph, accumulate, outputs);
+}
+
+void vt_torch_profiler_step(void)
+{
+    void (*real)(void) = (void (*)(void))real_function(ID(PROFILER_STEP), TEXT(PROFILER_STEP));
+    if (!vt_options()->off) {
+        vt_torch_attach();
+        vt_step_end(VT_STEP_PROFILER, NULL);
+    }
+    if (real)
+        real();
+}

@@ -1,0 +1,408 @@
+/*
+ * Categories of tensors (src/analysis/category.c, category_code.c): each rule on a recording made for it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "analysis/category.h"
+#include "test_analysis_fixture.h"
+
+#define TORCH "/env/lib/python3.12/site-packages/torch/"
+#define CACHING "torch.caching_allocator"
+
+static struct fixture f;
+static uint32_t total;
+
+/* Level tensor on GPU 0; the run is past step 10, in no phase, and the newest step and stretch are at 1.9 s. */
+static void begin(void)
+{
+    struct vt_device device = {.ordinal = 0, .total_bytes = 1ull << 40, .name = "Test GPU"};
+
+    fixture_begin(&f);
+    fixture_add(&f, VT_DEVICES, &device);
+    total = fixture_total(&f, VT_LEVEL_TENSOR, VT_KIND_DEVICE, 0, 100 * MIB, 10, 100 * MIB, 100, 50);
+    fixture_header(&f)->steps = 10;
+    fixture_header(&f)->step_ns = 1700000000;
+    fixture_header(&f)->stretch_ns = 1900000000;
+}
+
+/* A Python stack of (function, file) pairs, outermost first, up to a NULL. */
+static uint32_t stack(const char *function, ...)
+{
+    va_list arguments;
+    uint32_t id = 0;
+
+    va_start(arguments, function);
+    for (; function; function = va_arg(arguments, const char *))
+        id = fixture_python(&f, id, va_arg(arguments, const char *), function, 7);
+    va_end(arguments);
+    return id;
+}
+
+#define LOOP "main", "/home/me/train.py"
+#define CALL \
+    "Module._wrapped_call_impl", TORCH "nn/modules/module.py", "Module._call_impl", TORCH "nn/modules/module.py"
+#define FORWARD CALL, "Net.forward", "/home/me/net.py"
+#define BACKWARD                                                                                             \
+    "Tensor.backward", TORCH "_tensor.py", "backward", TORCH "autograd/__init__.py", "_engine_run_backward", \
+        TORCH "autograd/graph.py"
+#define STEP "profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", "AdamW.step", TORCH "optim/adamw.py"
+
+/* A site with 10 MiB live; ended: how many MiB were freed with each fate. */
+static uint32_t site(unsigned phase, uint32_t python, const char *api, const uint64_t ended[VT_FATE_COUNT])
+{
+    uint32_t index = fixture_site(&f, total, 0, api, 10 * MIB, 1, 10, 9);
+    struct vt_site *s = site_record(&f, index);
+    unsigned fate;
+
+    s->phase = (uint8_t)phase;
+    s->python_stack = python;
+    s->free_calls = 0;
+    for (fate = 0; fate < VT_FATE_COUNT; fate++) {
+        s->ended[fate].bytes = ended[fate] * MIB;
+        s->ended[fate].count = ended[fate];
+        s->free_calls += ended[fate];
+    }
+    return index;
+}
+
+#define ENDED(...) ((const uint64_t[VT_FATE_COUNT]){__VA_ARGS__})
+#define NOTHING ENDED(0, 0, 0, 0)
+#define AT_ONCE ENDED(90, 0, 0, 0)
+#define IN_BACKWARD ENDED(0, 90, 0, 0)
+#define LATER ENDED(0, 0, 0, 90)
+
+static struct vt_category_split split_at(uint32_t index, const char *moment)
+{
+    struct vt_category_split split;
+    struct opened o;
+
+    open_at(&o, &f, moment);
+    split = vt_category_of(&o.a.model, vt_model_site(&o.a.model, index), NULL);
+    close_it(&o);
+    return split;
+}
+
+/* All 10 MiB are of this category. */
+static void expect(uint32_t index, enum vt_category category)
+{
+    struct vt_category_split split = split_at(index, NULL);
+
+    assert_string_equal(vt_category_name(split.main), vt_category_name(category));
+    assert_int_equal(split.bytes[category], 10 * MIB);
+    assert_non_null(split.reason);
+}
+
+static void test_by_phase_and_fate(void **state)
+{
+    const struct {
+        unsigned phase;
+        const uint64_t *ended;
+        enum vt_category category;
+    } table[] = {
+        {VT_PHASE_BACKWARD, LATER, VT_CATEGORY_GRADIENTS},
+        {VT_PHASE_BACKWARD, ENDED(0, 0, 5, 0), VT_CATEGORY_GRADIENTS},
+        {VT_PHASE_BACKWARD, NOTHING, VT_CATEGORY_GRADIENTS},             /* never zeroed */
+        {VT_PHASE_BACKWARD, IN_BACKWARD, VT_CATEGORY_ACTIVATIONS},       /* the graph of a second backward */
+        {VT_PHASE_BACKWARD, ENDED(900, 0, 0, 1), VT_CATEGORY_GRADIENTS}, /* outside backward no temporary is left */
+        {VT_PHASE_OPTIMIZER, NOTHING, VT_CATEGORY_OPTIMIZER},
+        {VT_PHASE_OPTIMIZER, AT_ONCE, VT_CATEGORY_OPTIMIZER}, /* live outside of the step: it outlived it */
+        {VT_PHASE_DATA, LATER, VT_CATEGORY_INPUTS},
+        {VT_PHASE_DATA, NOTHING, VT_CATEGORY_INPUTS},
+        {VT_PHASE_ZERO_GRAD, NOTHING, VT_CATEGORY_OTHER},
+        {VT_PHASE_NONE, IN_BACKWARD, VT_CATEGORY_ACTIVATIONS},
+        {VT_PHASE_NONE, LATER, VT_CATEGORY_UNKNOWN}, /* without a stack: an input or a result */
+        {VT_PHASE_NONE, AT_ONCE, VT_CATEGORY_OTHER},
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof table / sizeof *table; i++) {
+        begin();
+        expect(site(table[i].phase, 0, CACHING, table[i].ended), table[i].category);
+        fixture_end(&f);
+    }
+}
+
+static void test_by_code(void **state)
+{
+    const struct {
+        enum vt_category category;
+        unsigned phase;
+        const uint64_t *ended;
+        uint32_t stack;
+    } table[] = {
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 1},
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 2},
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 3},
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 4},
+        {VT_CATEGORY_PARAMETERS, 0, LATER, 1},
+        {VT_CATEGORY_ACTIVATIONS, 0, IN_BACKWARD, 5},
+        {VT_CATEGORY_ACTIVATIONS, 0, NOTHING, 5},
+        {VT_CATEGORY_OTHER, 0, LATER, 5},
+        {VT_CATEGORY_OTHER, 0, AT_ONCE, 5},
+        {VT_CATEGORY_INPUTS, 0, LATER, 6},
+        {VT_CATEGORY_UNKNOWN, 0, NOTHING, 6},
+        {VT_CATEGORY_UNKNOWN, 0, LATER, 7},
+        {VT_CATEGORY_ACTIVATIONS, 0, IN_BACKWARD, 7},
+        {VT_CATEGORY_ACTIVATIONS, VT_PHASE_BACKWARD, AT_ONCE, 8},
+        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, NOTHING, 9},
+        {VT_CATEGORY_OPTIMIZER, VT_PHASE_OPTIMIZER, ENDED(90, 0, 0, 0), 10},
+        {VT_CATEGORY_ACTIVATIONS, VT_PHASE_OPTIMIZER, IN_BACKWARD, 11},
+        {VT_CATEGORY_OPTIMIZER, VT_PHASE_OPTIMIZER, NOTHING, 12},
+        {VT_CATEGORY_OTHER, 0, NOTHING, 13},
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof table / sizeof *table; i++) {
+        uint32_t at = 0;
+
+        begin();
+        switch (table[i].stack) {
+        case 1:
+            at = stack(LOOP, "Module.to", TORCH "nn/modules/module.py", "Module._apply", TORCH "nn/modules/module.py",
+                       "Module.to.<locals>.convert", TORCH "nn/modules/module.py", NULL);
+            break;
+        case 2:
+            at = stack(LOOP, "Net.__init__", "/home/me/net.py", "Linear.__init__", TORCH "nn/modules/linear.py", NULL);
+            break;
+        case 3: /* before 3.11 names are not qualified */
+            at = stack(LOOP, "from_pretrained", "/env/lib/python3.8/site-packages/transformers/modeling_utils.py",
+                       NULL);
+            break;
+        case 4: /* a module is made inside of another one's forward */
+            at = stack(LOOP, FORWARD, "Linear.__init__", TORCH "nn/modules/linear.py", "Linear.reset_parameters",
+                       TORCH "nn/modules/linear.py", NULL);
+            break;
+        case 5:
+            at = stack(LOOP, FORWARD, "relu", TORCH "nn/functional.py", NULL);
+            break;
+        case 6:
+            at = stack(LOOP, NULL);
+            break;
+        case 7:
+            at = stack(LOOP, "cross_entropy", TORCH "nn/functional.py", NULL);
+            break;
+        case 8: /* a checkpoint computes forward again */
+            at = stack(LOOP, BACKWARD, "unpack_hook", TORCH "utils/checkpoint.py", FORWARD, NULL);
+            break;
+        case 9: /* a trainer that is a module itself calls backward */
+            at = stack(LOOP, FORWARD, BACKWARD, NULL);
+            break;
+        case 10:
+            at = stack(LOOP, STEP, "AdamW._init_group", TORCH "optim/adamw.py", NULL);
+            break;
+        case 11: /* a closure */
+            at = stack(LOOP, STEP, "closure", "/home/me/train.py", FORWARD, NULL);
+            break;
+        case 12: /* such a trainer calls the optimizer */
+            at = stack(LOOP, FORWARD, STEP, "_multi_tensor_adamw", TORCH "optim/adamw.py", NULL);
+            break;
+        case 13:
+            at = stack(LOOP, "Reducer", TORCH "nn/parallel/distributed.py", NULL);
+            break;
+        }
+        expect(site(table[i].phase, at, CACHING, table[i].ended), table[i].category);
+        fixture_end(&f);
+    }
+}
+
+/* What the recording's other programs have is none of it: other frameworks, the driver, workspaces. */
+static void test_by_allocator(void **state)
+{
+    uint32_t jax, workspace, driver;
+
+    (void)state;
+    begin();
+    jax = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), "jax", IN_BACKWARD);
+    workspace = site(VT_PHASE_BACKWARD, 0, "torch.cublas_workspace", NOTHING);
+    total = fixture_total(&f, VT_LEVEL_DRIVER, VT_KIND_DEVICE, 0, 10 * MIB, 1, 10 * MIB, 1, 0);
+    driver = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), "cudaMalloc", NOTHING);
+    expect(jax, VT_CATEGORY_UNKNOWN);
+    expect(workspace, VT_CATEGORY_OTHER);
+    expect(driver, VT_CATEGORY_UNKNOWN);
+    fixture_end(&f);
+}
+
+/* A place with several kinds of tensors: divided as those that have ended were. */
+static void test_mixture(void **state)
+{
+    struct vt_category_split split;
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), CACHING, ENDED(500, 60, 0, 20));
+    split = split_at(index, NULL);
+    assert_int_equal(split.main, VT_CATEGORY_ACTIVATIONS);
+    assert_int_equal(split.bytes[VT_CATEGORY_ACTIVATIONS], 10 * MIB * 3 / 4);
+    assert_int_equal(split.bytes[VT_CATEGORY_OTHER], 10 * MIB / 4);
+    fixture_end(&f);
+}
+
+/* At the peak it is on record what became of each byte. */
+static void test_peak(void **state)
+{
+    struct vt_category_split split;
+    struct vt_site *s;
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_BACKWARD, 0, CACHING, ENDED(900, 0, 0, 50));
+    s = site_record(&f, index);
+    s->at_peak_bytes = 10 * MIB;
+    s->ended[VT_FATE_STRETCH].at_peak_bytes = 3 * MIB;
+    s->ended[VT_FATE_LATER].at_peak_bytes = 5 * MIB;
+    ((struct vt_scope *)fixture_record(&f, VT_SCOPES, s->scope))->peak_phase = VT_PHASE_BACKWARD;
+    split = split_at(index, "peak");
+    assert_int_equal(split.bytes[VT_CATEGORY_OTHER], 3 * MIB);
+    assert_int_equal(split.bytes[VT_CATEGORY_GRADIENTS], 7 * MIB); /* 2 MiB live still, and backward is over */
+    fixture_end(&f);
+}
+
+/* A moment inside backward: what has only ever been temporary there is so again; what has no history stays. */
+static void test_moment_inside_backward(void **state)
+{
+    struct vt_moment moment = {.name = "oom-1",
+                               .kind = VT_MOMENT_OOM,
+                               .failure = VT_NONE,
+                               .time_ns = 1800000000,
+                               .steps = 10,
+                               .step_ns = 1700000000,
+                               .stretch_ns = 1750000000,
+                               .phase = VT_PHASE_BACKWARD,
+                               .sites = 2};
+    struct vt_moment_site held = {.live_bytes = 10 * MIB, .live_count = 1};
+    uint32_t temporary, gradient;
+
+    (void)state;
+    begin();
+    temporary = site(VT_PHASE_BACKWARD, 0, CACHING, AT_ONCE);
+    gradient = site(VT_PHASE_BACKWARD, 0, CACHING, NOTHING);
+    fixture_add(&f, VT_MOMENTS, &moment);
+    held.site = temporary;
+    fixture_add(&f, VT_MOMENT_SITES, &held);
+    held.site = gradient;
+    fixture_add(&f, VT_MOMENT_SITES, &held);
+    assert_int_equal(split_at(temporary, "oom-1").main, VT_CATEGORY_OTHER);
+    assert_int_equal(split_at(gradient, "oom-1").main, VT_CATEGORY_GRADIENTS);
+    fixture_end(&f);
+}
+
+/* Before anything has ended: what the program itself makes after the model is the batch; before it, nobody knows. */
+static void test_first_step(void **state)
+{
+    uint32_t before, after, parameters;
+
+    (void)state;
+    begin();
+    before = site(VT_PHASE_NONE, stack(LOOP, NULL), CACHING, NOTHING);
+    parameters = site(VT_PHASE_NONE, stack(LOOP, "Module._apply", TORCH "nn/modules/module.py", NULL), CACHING,
+                      NOTHING);
+    after = site(VT_PHASE_NONE, stack(LOOP, NULL), CACHING, NOTHING);
+    site_record(&f, before)->first_ns = 100;
+    site_record(&f, parameters)->first_ns = 200;
+    site_record(&f, after)->first_ns = 300;
+    expect(before, VT_CATEGORY_UNKNOWN);
+    expect(parameters, VT_CATEGORY_PARAMETERS);
+    expect(after, VT_CATEGORY_INPUTS);
+    fixture_end(&f);
+}
+
+/* What a module's forward made in an earlier step and kept (a table, a cache) is no activation of this one. */
+static void test_kept_by_forward(void **state)
+{
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), CACHING, NOTHING);
+    site_record(&f, index)->last_ns = 1600000000;
+    expect(index, VT_CATEGORY_OTHER);
+    fixture_end(&f);
+}
+
+/* A program in C++: memory from before the first step that nobody ever frees is the model. */
+static void test_parameters_without_python(void **state)
+{
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_NONE, 0, CACHING, NOTHING);
+    site_record(&f, index)->last_ns = 1000;
+    expect(index, VT_CATEGORY_PARAMETERS);
+    fixture_header(&f)->steps = 0;
+    fixture_header(&f)->step_ns = 0;
+    expect(index, VT_CATEGORY_UNKNOWN);
+    fixture_end(&f);
+}
+
+/* A site with nothing live has the category of what it mostly made. */
+static void test_nothing_live(void **state)
+{
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), CACHING, ENDED(10, 80, 0, 0));
+    site_record(&f, index)->live_bytes = 0;
+    assert_int_equal(split_at(index, NULL).main, VT_CATEGORY_ACTIVATIONS);
+    fixture_end(&f);
+}
+
+/* Sums over sites are the model's total, and damaged records do no harm. */
+static void test_sums(void **state)
+{
+    uint64_t bytes[VT_CATEGORY_COUNT], sum = 0;
+    struct opened o;
+    uint32_t index;
+    unsigned c;
+
+    (void)state;
+    begin();
+    site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), CACHING, ENDED(0, 7, 2, 4));
+    site(VT_PHASE_BACKWARD, 0, CACHING, LATER);
+    index = site(200, 0, CACHING, ENDED(UINT64_MAX >> 20, UINT64_MAX >> 20, UINT64_MAX >> 20, UINT64_MAX >> 20));
+    site_record(&f, index)->python_stack = 4000000;
+    for (c = 0; c < VT_FATE_COUNT; c++)
+        site_record(&f, index)->ended[c].at_peak_bytes = UINT64_MAX;
+    open_at(&o, &f, "peak");
+    vt_category_sums(&o.a.model, 0, NULL, bytes);
+    for (c = 0; c < VT_CATEGORY_COUNT; c++)
+        sum += bytes[c];
+    assert_int_equal(sum, 30 * MIB);
+    vt_category_sums(&o.a.model, 1, NULL, bytes);
+    for (sum = 0, c = 0; c < VT_CATEGORY_COUNT; c++)
+        sum += bytes[c];
+    assert_int_equal(sum, 0);
+    close_it(&o);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_phase_and_fate),
+        cmocka_unit_test(test_by_code),
+        cmocka_unit_test(test_by_allocator),
+        cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_moment_inside_backward),
+        cmocka_unit_test(test_first_step),
+        cmocka_unit_test(test_kept_by_forward),
+        cmocka_unit_test(test_parameters_without_python),
+        cmocka_unit_test(test_nothing_live),
+        cmocka_unit_test(test_sums),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
