@@ -309,6 +309,14 @@ CONTEXT_SCENE(cuDevicePrimaryCtxReset_v2, 3, via.cuDevicePrimaryCtxRetain(&c, 3)
 CONTEXT_SCENE(cuDevicePrimaryCtxRetain, 3, via.cuDevicePrimaryCtxRetain(&c, 3) | via.cuDevicePrimaryCtxRetain(&c, 3),
               via.cuDevicePrimaryCtxRelease(3), 1)
 
+/* Marks: the calls are untouched. */
+static void scene_profiler(size_t n)
+{
+    (void)n;
+    OK(via.cuProfilerStart());
+    OK(via.cuProfilerStop());
+}
+
 static const struct scene {
     const char *entries; /* separated by blanks */
     void (*play)(size_t n);
@@ -347,6 +355,7 @@ static const struct scene {
     S(cuDevicePrimaryCtxReset),
     S(cuDevicePrimaryCtxReset_v2),
     S(cuDevicePrimaryCtxRetain),
+    {"cuProfilerStart cuProfilerStop", scene_profiler},
     {"cuMemPoolImportFromShareableHandle", NULL}, /* by start_driver, for cuMemPoolImportPointer */
 };
 #define SCENES (sizeof scenes / sizeof scenes[0])

@@ -345,6 +345,24 @@ finish()
         self.assertEqual(self.at_line(r, 3)["category"], "other")
 
 
+    def test_workspaces_made_by_the_way(self):
+        """Builds in which whoever asks for cuBLAS's handle makes the workspace: what comes after it is a tensor again."""
+        self.python('''\
+cuda = ctypes.CDLL(os.environ["TORCH"] + "/libtorch_cuda.so")
+def linear():
+    assert cuda.torch_product() == 0      # line 3
+    return malloc(5 * MIB)                # line 4
+linear()
+linear()
+finish()
+''', status=0)
+        r = self.report()
+        at = {s["api"]: (s["alloc_calls"], s["live_bytes"]) for s in self.tensor_sites(r) if s["total_bytes"] >= MIB and s["api"] != "torch.caching_allocator"}
+        self.assertEqual(at, {"torch.cublas_workspace": (2, 24 * MIB)})
+        self.assertEqual(self.at_line(r, 4)["live_bytes"], 10 * MIB)
+        self.assertEqual(self.at_line(r, 3)["category"], "other")
+
+
 class WithoutTorch(vt.Case):
     def test_nothing_changes(self):
         """A plain CUDA program: no phase, no steps; what is freed is freed at once as far as anybody can tell."""

@@ -69,8 +69,27 @@ PUBLIC DataPtr allocateCUDABlasWorkspace(size_t bytes)
     return make(bytes);
 }
 
+/* In some builds the functions above are part of these, which are called for every matrix product. */
+PUBLIC void *getCurrentCUDABlasHandle()
+{
+    static auto workspace = new DataPtr(make(16u << 20));
+    return workspace->get();
+}
+
+PUBLIC void *getCUDABlasLtWorkspace()
+{
+    static auto workspace = new DataPtr(make(8u << 20));
+    return workspace->get();
+}
+
 } // namespace cuda
 } // namespace at
+
+/* A matrix product. 0: it got its handle and workspace. */
+API int torch_product(void)
+{
+    return at::cuda::getCurrentCUDABlasHandle() && at::cuda::getCUDABlasLtWorkspace() ? 0 : 1;
+}
 
 /* Makes a workspace of each kind and keeps it. 0: all is as it should be. */
 API int torch_workspaces(size_t bytes)

@@ -4,13 +4,13 @@
  */
 #include <stddef.h>
 
-#define NEST(n) \
+#define NEST(n)                                                                          \
     __attribute__((visibility("default"), noinline)) int nest_##n(int (*callback)(void)) \
-    { \
-        int result = callback(); \
-        __asm__ volatile("" ::: "memory"); /* no tail call */ \
-        return result + n; \
-    } \
+    {                                                                                    \
+        int result = callback();                                                         \
+        __asm__ volatile("" ::: "memory"); /* no tail call */                            \
+        return result + n;                                                               \
+    }                                                                                    \
     int nest_##n(int (*callback)(void))
 
 int nest_0(int (*)(void)), nest_1(int (*)(void)), nest_2(int (*)(void)), nest_3(int (*)(void)), nest_4(int (*)(void));

@@ -383,14 +383,10 @@ static void test_same_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_user),
-        cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_python_folding),
-        cmocka_unit_test(test_styles),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_where_paths_come_from),
-        cmocka_unit_test(test_owners),
-        cmocka_unit_test(test_leaks_at_finalize),
+        cmocka_unit_test(test_user),           cmocka_unit_test(test_evaluations),
+        cmocka_unit_test(test_python_folding), cmocka_unit_test(test_styles),
+        cmocka_unit_test(test_hostile),        cmocka_unit_test(test_where_paths_come_from),
+        cmocka_unit_test(test_owners),         cmocka_unit_test(test_leaks_at_finalize),
         cmocka_unit_test(test_same_place),
     };
 

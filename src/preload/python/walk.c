@@ -117,15 +117,15 @@ INLINE uint32_t next_frame(struct evaluations *e, bool marked)
     return flags;
 }
 
-/* An entry frame: returns the hash of the stack so far, of which `last` is the last frame. */
-INLINE uint64_t entry_frame(struct evaluations *e, struct vt_python_frame *last, uint64_t hash)
+/* An entry frame, behind `count` frames: returns the hash of the stack so far. */
+INLINE uint64_t entry_frame(struct evaluations *e, struct vt_python_stack *stack, unsigned count, uint64_t hash)
 {
     if (!e->open) {
         add_empty(e);
         return hash;
     }
     e->open = false;
-    last->evaluation |= VT_PYTHON_ENTRY;
+    stack->frame[count - 1].evaluation |= VT_PYTHON_ENTRY;
     return mix(hash, VT_PYTHON_ENTRY);
 }
 
@@ -174,7 +174,7 @@ INLINE void walk_frames(const struct vt_py *py, enum frames kind, const void *fr
         frame = vt_py_get(here, at->frame_back);
         if (kind >= ENTERED && owner >= VT_PY_OWNER_SHIM) {
             if (owner == VT_PY_OWNER_SHIM)
-                hash = entry_frame(&evaluations, &stack->frame[count - 1], hash);
+                hash = entry_frame(&evaluations, stack, count, hash);
             continue;
         }
         const void *code = vt_py_untag(vt_py_get(here, at->frame_code));

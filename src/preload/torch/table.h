@@ -21,6 +21,8 @@
     X(_ZN5torch8autograd8profiler12profilerStepEv, "libtorch_cpu.so")               \
     X(_ZN2at4cuda15getNewWorkspaceEv, "libtorch_cuda.so")                           \
     X(_ZN2at4cuda25getNewCUDABlasLtWorkspaceEv, "libtorch_cuda.so")                 \
-    X(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, "libtorch_cuda.so")
+    X(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, "libtorch_cuda.so")                 \
+    X(_ZN2at4cuda24getCurrentCUDABlasHandleEv, "libtorch_cuda.so")                  \
+    X(_ZN2at4cuda22getCUDABlasLtWorkspaceEv, "libtorch_cuda.so")
 
 #endif

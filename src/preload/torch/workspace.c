@@ -67,3 +67,21 @@ typedef struct data_pointer made;
 WORKSPACE(_ZN2at4cuda15getNewWorkspaceEv, PLAIN, PASS_PLAIN)
 WORKSPACE(_ZN2at4cuda25getNewCUDABlasLtWorkspaceEv, PLAIN, PASS_PLAIN)
 WORKSPACE(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, SIZED, PASS_SIZED)
+
+/* Their callers. Both return a pointer and have no argument; one that comes is handed on, should a version return more. */
+#define CALLER(name)                                                    \
+    VT_EXPORT void *name(void *first);                                  \
+    VT_EXPORT void *name(void *first)                                   \
+    {                                                                   \
+        typedef void *function(void *);                                 \
+        function *real = (function *)real_function(VT_T_##name, #name); \
+        if (!real)                                                      \
+            return NULL;                                                \
+        vt_phase_tls.workspace = !vt_options()->off;                    \
+        void *r = real(first);                                          \
+        vt_phase_tls.workspace = 0;                                     \
+        return r;                                                       \
+    }
+
+CALLER(_ZN2at4cuda24getCurrentCUDABlasHandleEv)
+CALLER(_ZN2at4cuda22getCUDABlasLtWorkspaceEv)
