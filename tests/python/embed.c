@@ -4,7 +4,10 @@
  *
  *     embed LIBPYTHON      linked with the walker's objects (taker.c)
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +49,59 @@ static void expect(int right, const char *what)
         printf("NO embedding: %s (%s)\n", what, vt_python_status());
 }
 
+/* In place of the C library's: the walker's system calls are counted. */
+static unsigned system_calls;
+
+long syscall(long number, ...)
+{
+    static long (*real)(long, ...);
+    long a[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, long);
+    va_end(arguments);
+    __atomic_fetch_add(&system_calls, 1, __ATOMIC_RELAXED);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "syscall");
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 static unsigned count_now(void)
 {
     struct vt_python_stack stack;
     vt_python_take(&stack, 64);
     return stack.count;
+}
+
+/* A thread that has a state of Python's and never runs any: it may be looked at through the kernel a few times, not for
+ * ever. */
+static void *take_elsewhere(void *python)
+{
+    int (*ensure)(void) = (int (*)(void))dlsym(python, "PyGILState_Ensure");
+    void (*release)(int) = (void (*)(int))dlsym(python, "PyGILState_Release");
+    int state = ensure();
+    unsigned seen = 0;
+    for (int i = 0; i < 4; i++)
+        seen += count_now();
+    unsigned before = system_calls;
+    for (int i = 0; i < 100; i++)
+        seen += count_now();
+    expect(!seen && before && system_calls == before,
+           "a thread without frames is not looked at through the kernel for ever");
+    release(state);
+    return NULL;
+}
+
+static void in_another_thread(void *python)
+{
+    pthread_t thread;
+    void *(*save)(void) = (void *(*)(void))dlsym(python, "PyEval_SaveThread");
+    void (*restore)(void *) = (void (*)(void *))dlsym(python, "PyEval_RestoreThread");
+    void *state = save();
+    pthread_create(&thread, NULL, take_elsewhere, python);
+    pthread_join(thread, NULL);
+    restore(state);
 }
 
 int main(int argc, char **argv)
@@ -84,10 +135,11 @@ int main(int argc, char **argv)
                    "    except SystemError:\n"
                    "      pass\n"
                    "  inner()\n"
-                   "outer()\n",
+                   "for i in range(3): outer()\n",
                    NULL) == 0,
                "the program failed");
         expect(frames_inside == 3 && line_inside == 4 && finalizing_inside == 0, "frames within");
+        in_another_thread(python);
         finalize();
         expect(!count_now(), "after Py_Finalize");
     }

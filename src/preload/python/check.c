@@ -244,7 +244,7 @@ static const char *check_thread(const struct vt_py *py, const void *thread, cons
     return NULL;
 }
 
-bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *proven)
+bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *sound)
 {
     const void *next = NULL;
     bool main = false;
@@ -267,6 +267,6 @@ bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *pro
         what = "has frames that have not started: no Python frames";
     if (what)
         vt_py_disable(py, what);
-    *proven = !what && seen && main; /* a sub-interpreter's stacks are checked every time */
+    *sound = !what && main; /* a sub-interpreter's stacks are checked every time */
     return !what && seen;
 }

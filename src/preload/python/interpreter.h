@@ -36,9 +36,9 @@ static inline bool vt_py_readable(const struct vt_py *py)
 void vt_py_disable(struct vt_py *py, const char *what);
 
 /* Reads through the kernel and checks the frames that a walk of `depth` frames from this thread state would read. False:
- * there are none, or they do not look as they should, and the interpreter was disabled. *proven: one of the stacks that
- * a thread has to show before it is read without this. */
-bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *proven);
+ * there are none, or they do not look as they should, and the interpreter was disabled. *sound: nothing speaks against
+ * reading this thread without this, the next time. */
+bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *sound);
 
 /* Where the copy of a code object's instructions begins that a frame runs (free-threaded since 3.14): `index` is the frame's
  * tlbc_index, not 0, and `instr` the instruction that it is at. NULL: it can't be told. Seldom a system call, no lock. */

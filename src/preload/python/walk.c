@@ -14,6 +14,7 @@
 #define CHECKED_STACKS 2 /* of each thread */
 
 static __thread uint8_t proven_stacks;
+static bool layout_proven; /* by so many stacks of one thread */
 
 /* Into each kind of walk: calls would cost a nanosecond a frame. */
 #define INLINE static inline __attribute__((always_inline))
@@ -215,15 +216,18 @@ static const void *thread_state(const struct vt_py *py)
     return thread && !py->finalizing() ? thread : NULL;
 }
 
+/* A thread that never runs Python (PyTorch's backward threads have a state, though) would be checked for ever, by two system
+ * calls an allocation: its empty stack counts once another thread's stacks have shown that the layout is right. */
 static bool checked(struct vt_py *py, const void *thread, unsigned depth)
 {
-    bool proven;
+    bool sound;
     if (proven_stacks >= CHECKED_STACKS)
         return vt_py_get64(thread, py->at.thread_id) == (uint64_t)pthread_self();
-    if (!vt_py_check(py, thread, depth, &proven))
-        return false;
-    proven_stacks += proven;
-    return true;
+    bool frames = vt_py_check(py, thread, depth, &sound);
+    if (sound && (frames || __atomic_load_n(&layout_proven, __ATOMIC_RELAXED)) && ++proven_stacks == CHECKED_STACKS &&
+        frames)
+        __atomic_store_n(&layout_proven, true, __ATOMIC_RELAXED);
+    return frames;
 }
 
 void vt_python_take(struct vt_python_stack *stack, unsigned depth)
