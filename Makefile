@@ -2,7 +2,7 @@
 #
 # What gets built
 #   $(BUILD)/libvramtrack.so   the recorder: src/preload, src/recording, src/analysis and the views that need only libc
-#   $(BUILD)/vramtrack         the command: src/cli, src/views, src/analysis, src/recording and jansson (static)
+#   $(BUILD)/vramtrack         the command: src/cli, src/views, src/analysis, src/recording, jansson and zlib (static)
 #                              (both with libiberty's reader of Rust names, static, if it is installed)
 #   $(BUILD)/lib/              helper libraries that both open at run time, for machines that lack them
 #   $(BUILD)/sim/              the simulated GPU (tests/sim/sim.mk)
@@ -102,7 +102,7 @@ endif
 
 # --- sources ---------------------------------------------------------------------------------------------------------
 
-JSON_VIEWS := $(wildcard src/views/json*.c)
+COMMAND_VIEWS := $(wildcard src/views/json*.c src/views/export*.c)
 PRELOAD_SRC := $(wildcard src/preload/*.c src/preload/*/*.c)
 PRELOAD_ASM := $(wildcard src/preload/dlsym_$(ARCH).S)
 CORE_SRC := $(wildcard src/recording/*.c src/analysis/*.c src/views/*.c)
@@ -111,7 +111,7 @@ CLI_SRC := $(wildcard src/cli/*.c)
 object = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(patsubst src/%.S,$(BUILD)/obj/%.o,$(1)))
 PRELOAD_OBJ = $(call object,$(PRELOAD_SRC) $(PRELOAD_ASM))
 CORE_OBJ = $(call object,$(CORE_SRC))
-LIB_OBJ = $(PRELOAD_OBJ) $(call object,$(filter-out $(JSON_VIEWS),$(CORE_SRC)))
+LIB_OBJ = $(PRELOAD_OBJ) $(call object,$(filter-out $(COMMAND_VIEWS),$(CORE_SRC)))
 CLI_OBJ = $(call object,$(CLI_SRC)) $(CORE_OBJ)
 CORE_LIB = $(BUILD)/obj/libvramtrack_core.a
 FLAGS_FILE := $(BUILD)/.flags
@@ -156,7 +156,7 @@ $(BUILD)/libvramtrack.so: $(LIB_OBJ) $(EXPORTS)
 
 $(BUILD)/vramtrack: $(CLI_OBJ)
 	$(say) LINK $@
-	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a $(LIBIBERTY)
+	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a -l:libz.a $(LIBIBERTY)
 	$(Q)mv -f $@.tmp $@
 
 $(CORE_LIB): $(CORE_OBJ)

@@ -152,7 +152,12 @@ struct vt_header {
     uint32_t phase;          /* enum vt_phase of the present (since 1.3) */
     uint32_t step_source;    /* enum vt_step_source: what counts as the end of a step (since 1.3) */
     uint32_t nvml;          /* string id: whose figures VT_USAGES has, or why NVML gave none (since 1.3) */
-    uint8_t reserved[468];
+    uint32_t host_failure;  /* index + 1 of the failure of page-locked memory that the next four were read at; 0: none has been
+                               (since 1.3) */
+    uint64_t host_available_bytes; /* MemAvailable; 0: not known */
+    uint64_t host_limit_bytes, host_used_bytes; /* of the control group that leaves least; limit 0: none, or not known */
+    uint64_t lockable_bytes; /* RLIMIT_MEMLOCK; VT_UNKNOWN_BYTES: no limit; 0: not known */
+    uint8_t reserved[432];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
 };

@@ -10,12 +10,14 @@
 #include <stdbool.h>
 
 #include "analysis/findings.h"
+#include "analysis/suppress.h"
 
 struct vt_finding_builder {
     struct vt_findings *findings;
     struct vt_model *model;
     struct vt_symbols *symbols; /* NULL: no names */
     const struct vt_stack_style *style;
+    struct vt_suppressions suppressions;
     struct vt_finding spare;
     bool no_memory;
 };
@@ -40,6 +42,9 @@ const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t sta
 /* True if the model shows the end of the run (not a moment inside it), where "still live" means "never freed". */
 bool vt_is_final(const struct vt_model *model);
 
+/* Is the place named in the user's file of suppressions? Ask only of what would be reported: it is counted. */
+bool vt_is_suppressed(struct vt_finding_builder *b, struct vt_site_row *row);
+
 /* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
 void vt_show_site(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *site);
 
@@ -53,6 +58,9 @@ void vt_find_failed_calls(struct vt_finding_builder *b); /* findings_calls.c: mi
 void vt_find_kept(struct vt_finding_builder *b);         /* findings_kept.c: pending */
 void vt_find_leaks(struct vt_finding_builder *b);        /* findings_live.c: leak */
 void vt_find_growth(struct vt_finding_builder *b);       /* findings_growth.c: growth */
+void vt_find_replaced(struct vt_finding_builder *b);     /* findings_replaced.c: growth */
+void vt_find_unreleased(struct vt_finding_builder *b);   /* findings_unreleased.c: misuse */
+void vt_find_waste(struct vt_finding_builder *b);        /* findings_waste.c: waste, overhead */
 void vt_find_pools(struct vt_finding_builder *b);        /* findings_pools.c: cache, waste, overhead */
 
 #endif

@@ -107,8 +107,8 @@ void vt_add_advice(struct vt_finding_builder *b, struct vt_finding *f, uint64_t 
         return;
     f->advice = grown;
     va_start(arguments, text);
-    if ((f->advice[f->advice_count].text = formatted(b, text, arguments)))
-        f->advice[f->advice_count++].saves_bytes = saves_bytes;
+    f->advice[f->advice_count] = (struct vt_advice){formatted(b, text, arguments), saves_bytes, false};
+    f->advice_count += f->advice[f->advice_count].text != NULL;
     va_end(arguments);
 }
 
@@ -131,6 +131,45 @@ const char *vt_place_of(struct vt_finding_builder *b, char *buffer, uint32_t sta
     vt_format_place(buffer, VT_PLACE_BYTES, vt_trace_user(&trace));
     vt_trace_free(&trace);
     return buffer;
+}
+
+bool vt_is_suppressed(struct vt_finding_builder *b, struct vt_site_row *row)
+{
+    struct vt_trace trace;
+
+    if (row->suppression != VT_SUPPRESSION_UNKNOWN || !b->suppressions.count)
+        return row->suppression == VT_SUPPRESSED;
+    if (vt_trace_build(&trace, b->model->reading, b->symbols, b->style, row->record->stack, row->record->python_stack))
+        b->no_memory = true;
+    row->suppression = vt_suppressions_match(&b->suppressions, &trace) ? VT_SUPPRESSED : VT_NOT_SUPPRESSED;
+    vt_trace_free(&trace);
+    if (row->suppression == VT_SUPPRESSED) {
+        b->suppressions.places++;
+        b->suppressions.bytes += row->live_bytes;
+    }
+    return row->suppression == VT_SUPPRESSED;
+}
+
+static void warn_in_note(void *model, const char *sentence)
+{
+    vt_model_note(model, "%s", sentence);
+}
+
+static void load_suppressions(struct vt_finding_builder *b)
+{
+    if (vt_suppressions_load(&b->suppressions, getenv("VRAMTRACK_SUPPRESSIONS"), warn_in_note, b->model))
+        b->no_memory = true;
+}
+
+static void say_suppressed(struct vt_finding_builder *b)
+{
+    char bytes[VT_FORMAT_BYTES];
+
+    if (b->suppressions.places)
+        vt_model_note(b->model,
+                      "%llu place%s with %s would be called a leak or growth, but VRAMTRACK_SUPPRESSIONS names %s.",
+                      (unsigned long long)b->suppressions.places, b->suppressions.places == 1 ? "" : "s",
+                      vt_format_bytes(bytes, b->suppressions.bytes), b->suppressions.places == 1 ? "it" : "them");
 }
 
 bool vt_is_final(const struct vt_model *m)
@@ -184,8 +223,7 @@ static void set_verdicts(struct vt_findings *all, struct vt_model *m)
 
 bool vt_finding_is_loud(const struct vt_finding *finding)
 {
-    return finding->family != VT_FAMILY_NONE && finding->family != VT_FAMILY_OVERHEAD &&
-           finding->confidence != VT_POSSIBLE;
+    return finding->family != VT_FAMILY_NONE && finding->confidence != VT_POSSIBLE;
 }
 
 bool vt_finding_is_placed(const struct vt_finding *finding)
@@ -201,18 +239,25 @@ int vt_findings_build(struct vt_findings *findings, struct vt_model *model, stru
     struct vt_finding_builder b = {.findings = findings, .model = model, .symbols = symbols, .style = style};
 
     memset(findings, 0, sizeof *findings);
+    load_suppressions(&b);
     vt_find_ooms(&b);
     vt_find_misuses(&b);
     vt_find_failed_calls(&b);
     vt_find_kept(&b);
     vt_find_leaks(&b);
     vt_find_growth(&b);
+    vt_find_replaced(&b);
+    vt_find_unreleased(&b);
+    vt_find_waste(&b);
     vt_find_pools(&b);
     if (model->missing[0])
         vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, "The recording is incomplete: nothing can be said about %s.",
                        model->missing);
     else if (!findings->count)
-        vt_new_finding(&b, VT_FAMILY_NONE, VT_CERTAIN, "Nothing suspicious was found.");
+        vt_new_finding(&b, VT_FAMILY_NONE, VT_CERTAIN, "Nothing suspicious was found%s.",
+                       b.suppressions.places ? " beside what is suppressed" : "");
+    say_suppressed(&b);
+    vt_suppressions_free(&b.suppressions);
     free_finding(&b.spare);
     if (b.no_memory) {
         vt_findings_free(findings);

@@ -38,6 +38,7 @@ enum vt_confidence { VT_CERTAIN, VT_LIKELY, VT_POSSIBLE };
 struct vt_advice {
     char *text;
     uint64_t saves_bytes; /* 0: nothing, or not known */
+    bool enough;          /* that alone would have let the request succeed that failed */
 };
 
 struct vt_finding {
@@ -63,7 +64,7 @@ int vt_findings_build(struct vt_findings *findings, struct vt_model *model, stru
                       const struct vt_stack_style *style);
 void vt_findings_free(struct vt_findings *findings);
 
-/* Worth a line on a terminal: neither "nothing found" nor by design, and more than possible. */
+/* Worth a line on a terminal: not "nothing found", and more than possible. (What is held by design is no more.) */
 bool vt_finding_is_loud(const struct vt_finding *finding);
 
 /* Its first evidence names a place that is worth a line beside the title. */

@@ -1,36 +1,75 @@
 /*
- * Tensors that become more and more.
+ * Tensors that become more and more, and other memory of the program's own while it runs.
  *
- * Live at the end is no leak: parameters, an optimizer's state and caches are. So growth is judged against training steps
- * where there are some, else against what else the program did. Likely is what grew in both halves of the steps and until
- * the end (or so over minutes without steps); possible is what a place allocated again and again until the end, and nothing
- * of it was ever freed.
+ * Live at the end is no leak: parameters, an optimizer's state and caches are. What tells growth from these is when the
+ * memory that a place still holds was made (births.h), on the clock of the program's work: training steps, or backward
+ * passes where there is no optimizer. Births at a steady rate from the beginning to the present (trend.h) are growth, and
+ * likely. That leaves out what looks like it:
+ *   one-time state, warm-up, lazily made buffers    born in one tick, or in the first few
+ *   rings, sawtooths, deferred frees                born lately only: what is older was freed
+ *   caches that fill up to a bound                  no births any more, or fewer and fewer
+ *   temporaries, rounding, stranded segments        not live, or not at this level
+ * Where the recording does not say when they were born, the curve of live bytes stands in, with less to go by.
+ *
+ * Without steps and passes, growth is likely if it went on for minutes, or if it is what a kept autograd graph looks like:
+ * round by round a tensor outside of modules and several inside of a module's forward, none of them freed. Otherwise it is
+ * possible only: a place allocated again and again until the end, and nothing of it was ever freed. A list of results looks
+ * like this too, and is meant to grow.
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "analysis/births.h"
 #include "analysis/category.h"
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
+#include "analysis/retention.h"
+#include "analysis/trend.h"
 
 #define EVIDENCE_MAX 8
-#define CANDIDATES_MAX 256            /* places looked at, largest first */
-#define COUNT_MIN 4                   /* live allocations: fewer show nothing */
-#define STEPS_MIN 8                   /* steps from which growth against them is likely */
+#define CANDIDATES_MAX 256 /* places looked at, largest first */
+#define COUNT_MIN 4        /* live allocations: fewer show nothing */
+#define TICKS_MIN 8        /* steps or passes from which growth against them is likely */
+#define RUN_SHARE 4        /* of the ticks, one in so many must lie in the time of growth: else it is an episode */
 #define LONG_NS (300ull * 1000000000) /* time from which steady growth is likely without steps */
-#define RISES_MIN 3                   /* intervals in a row in which a place with frees must have grown */
+#define ROUNDS_MIN 8                  /* of a loop that keeps graphs */
+#define INSIDE_MIN 2                  /* tensors of a module's forward kept in each round; a result alone is one */
+#define EACH_STEP 0.75                /* allocations more per step; without births, fewer are no clear case */
+#define WORTH (1ull << 20)            /* growth below this is a list of numbers, and no likely finding */
+#define SHARE_MIN 64                  /* the same for a place, as a share of all likely growth */
+
+/* What is thought of a place. */
+struct opinion {
+    bool grows;
+    enum vt_confidence confidence;
+    enum vt_retention retention;
+    double per_tick; /* bytes; 0: against no clock */
+    uint64_t ticks;
+};
 
 static bool is_workspace(const struct vt_model *m, const struct vt_site *site)
 {
     return !strcmp(vt_reading_chars(m->reading, site->api), "torch.cublas_workspace");
 }
 
-/* What by its nature is made once and stays. */
-static bool is_meant_to_stay(const struct vt_finding_builder *b, const struct vt_site_row *row, bool steps)
+/* What by its nature is made once and stays, judged by what it is. Against ticks, the time of its making says more, but for
+ * optimizers that keep the last so many directions (L-BFGS). */
+static bool is_meant_to_stay(const struct vt_finding_builder *b, const struct vt_site_row *row, bool ticks)
 {
     enum vt_category category = vt_category_of(b->model, row, b->symbols).main;
 
-    return category == VT_CATEGORY_PARAMETERS || category == VT_CATEGORY_OPTIMIZER ||
-           (category == VT_CATEGORY_GRADIENTS && !steps) || is_workspace(b->model, row->record);
+    return category == VT_CATEGORY_OPTIMIZER || is_workspace(b->model, row->record) ||
+           (!ticks && (category == VT_CATEGORY_PARAMETERS || category == VT_CATEGORY_GRADIENTS));
+}
+
+/* Tensors; and what the program itself allocates, while the run is not over (at its end, it is a leak: findings_live.c). */
+static bool is_candidate(const struct vt_model *m, const struct vt_site_row *row)
+{
+    if (row->live_count < COUNT_MIN || !vt_kind_is_memory(row->record->kind))
+        return false;
+    if (row->record->level == VT_LEVEL_TENSOR)
+        return true;
+    return row->owner == VT_OWNER_APPLICATION && !row->pool && !(vt_is_final(m) && m->end == VT_PROCESS_EXIT);
 }
 
 /* The part of [from, to] that lies in [first, last], as a share. */
@@ -65,140 +104,322 @@ static bool is_active(const struct vt_model *m, const struct vt_site_row *row)
     return since <= during / 2;
 }
 
-/* Did it grow in both halves of the time since `from`, in the second until its last part? */
-static bool grew_throughout(const struct vt_model *m, const struct vt_site_row *row, uint64_t half_ns, uint64_t late_ns)
+/*
+ * From which tick on a place has had a chance to keep something. If nothing was freed later than it was made, from the
+ * oldest that it holds: it may have become a leak late. Else from its first allocation: what it made then is gone, or not.
+ */
+static uint64_t first_tick(const struct vt_births *births, uint32_t i)
 {
-    uint64_t end, before = vt_model_live_at(row->record, half_ns, m->moment_ns, row->live_bytes, &end);
+    const struct vt_site_row *row = &births->model->sites[i];
+    const struct vt_fate_sum *later = &row->record->ended[VT_FATE_LATER];
+    bool freed = births->clock == VT_CLOCK_STEPS ? later->count : row->record->free_calls;
 
-    return vt_model_last_ns(m, row) > late_ns && end < m->moment_ns && before >= row->live_bytes / 8 &&
-           row->live_bytes - before >= row->live_bytes / 4;
+    if ((!freed && !row->record->retired) || vt_model_never_freed(row))
+        return vt_births_tick(births, vt_births_of(births, i)->time_ns);
+    return vt_births_tick(births, row->record->first_ns);
 }
 
-/* In how many intervals of its history since `from` the place grew; 0 if it fell in one of them. */
-static unsigned rises(const struct vt_model *m, const struct vt_site_row *row, uint64_t from)
+/* Bytes that were made after tick `from`, per tick. */
+static double rate(const struct vt_births *births, uint32_t i, uint64_t from)
 {
-    uint64_t at = from, end, bytes, before = 0;
-    unsigned count = 0;
-    bool first = true;
+    const struct vt_birth *birth = vt_births_of(births, i);
+    uint64_t count = vt_births_count(births, i), k, now = vt_births_now(births);
+    double bytes = 0;
 
-    while (at < m->moment_ns) {
-        bytes = vt_model_live_at(row->record, at, m->moment_ns, row->live_bytes, &end);
-        if (!first && bytes < before)
-            return 0;
-        count += !first && bytes > before;
-        first = false;
-        before = bytes;
-        at = end + 1;
+    for (k = 0; k < count; k++)
+        bytes += vt_births_tick(births, birth[k].time_ns) > from ? (double)birth[k].bytes : 0;
+    return now > from + 1 ? bytes / (double)(now - from - 1) : 0;
+}
+
+/* Against steps or backward passes. */
+static void judge_by_ticks(const struct vt_births *births, uint32_t i, struct opinion *opinion)
+{
+    const struct vt_site_row *row = &births->model->sites[i];
+    uint64_t now = vt_births_now(births), from;
+
+    if (births->clock == VT_CLOCK_PASSES && row->record->phase != VT_PHASE_NONE)
+        return; /* one pass may look like many, where it calls forward in between */
+    if (!vt_births_known(births, i)) {
+        opinion->grows = births->clock == VT_CLOCK_STEPS && row->growth.bytes > 0 && row->growth.steps >= COUNT_MIN &&
+                         (double)row->growth.allocs >= (double)row->growth.steps * EACH_STEP &&
+                         vt_births_curve_rises(births->model, row);
+        opinion->per_tick = row->growth.bytes_per_step;
+        opinion->ticks = row->growth.steps;
+        return;
     }
+    from = first_tick(births, i);
+    opinion->ticks = now - from;
+    opinion->grows = opinion->ticks >= TICKS_MIN && opinion->ticks >= now / RUN_SHARE &&
+                     vt_births_are_steady(births, i, from);
+    opinion->per_tick = rate(births, i, from);
+}
+
+/* Without either, but for minutes. */
+static bool grows_with_time(const struct vt_births *births, uint32_t i)
+{
+    const struct vt_site_row *row = &births->model->sites[i];
+    uint64_t first = row->record->first_ns, now = births->model->moment_ns;
+
+    if (now < first || now - first < LONG_NS)
+        return false;
+    if (vt_births_known(births, i))
+        return births->clock == VT_CLOCK_TIME && vt_births_are_steady(births, i, first);
+    return vt_births_curve_rises(births->model, row);
+}
+
+/* A kept graph has tensors inside of the forward of modules. */
+static bool is_inside(const struct vt_births *births, uint32_t i)
+{
+    const struct vt_site_row *row = &births->model->sites[i];
+
+    return row->record->level == VT_LEVEL_TENSOR && row->record->phase == VT_PHASE_NONE && row->live_count &&
+           vt_births_known(births, i) && vt_model_never_freed(row) &&
+           vt_retention_of(births->model, row) == VT_RETAINED_GRAPH;
+}
+
+static int compare_times(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+    return (a > b) - (a < b);
+}
+
+/* When tensors inside of modules were made, at all places together: sorted times. */
+struct inside {
+    bool at[CANDIDATES_MAX];
+    uint64_t *times, count;
+};
+
+static bool take_inside(const struct vt_births *births, struct inside *inside)
+{
+    uint64_t room = 0, k;
+    uint32_t i;
+
+    memset(inside, 0, sizeof *inside);
+    for (i = 0; i < births->rows; i++)
+        if ((inside->at[i] = is_inside(births, i)))
+            room += vt_births_count(births, i);
+    if (!(inside->times = calloc(room ? room : 1, sizeof *inside->times)))
+        return false;
+    for (i = 0; i < births->rows; i++)
+        for (k = 0; inside->at[i] && k < vt_births_count(births, i); k++)
+            inside->times[inside->count++] = vt_births_of(births, i)[k].time_ns;
+    qsort(inside->times, inside->count, sizeof *inside->times, compare_times);
+    return true;
+}
+
+/* How many of them lie after `from`, from index *at on, up to and with `to`. */
+static uint64_t inside_between(const struct inside *inside, uint64_t *at, uint64_t from, uint64_t to)
+{
+    uint64_t count = 0;
+
+    for (; *at < inside->count && inside->times[*at] <= to; ++*at)
+        count += inside->times[*at] > from;
     return count;
 }
 
-/* Against steps. */
-static bool grows_with_steps(const struct vt_model *m, const struct vt_site_row *row, uint64_t steps)
+/*
+ * Is a place outside of modules the pulse of a loop that keeps graphs? Each of its tensors is kept, and with each the same
+ * number of tensors from inside of modules, several. The layers of one forward (a cache of keys and values) have no such
+ * place; a loop that stores results keeps one tensor of its module in each round.
+ */
+static bool keeps_graphs(const struct vt_births *births, const struct inside *inside, uint32_t i)
 {
-    uint64_t half_ns = vt_model_step_end(m->reading, steps / 2 - 1), late = steps - 1 - (steps / 8 > 2 ? steps / 8 : 2);
+    const struct vt_site_row *row = &births->model->sites[i];
+    const struct vt_birth *birth;
+    uint64_t count = vt_births_count(births, i), k, at = 0, each;
 
-    if (row->growth.bytes <= 0 || row->growth.allocs < COUNT_MIN || row->growth.steps < COUNT_MIN)
+    if (row->record->level != VT_LEVEL_TENSOR || row->record->phase != VT_PHASE_NONE || count < ROUNDS_MIN ||
+        !vt_births_known(births, i) || !vt_model_never_freed(row) ||
+        vt_retention_of(births->model, row) != VT_RETAINED_RESULT)
         return false;
-    if (!vt_model_never_freed(row))
-        return rises(m, row, half_ns) >= RISES_MIN;
-    if (grew_throughout(m, row, half_ns, vt_model_step_end(m->reading, late)))
-        return true;
-    /* Too fast for the history: then as many as there were steps. */
-    return vt_model_last_ns(m, row) > vt_model_step_end(m->reading, late) &&
-           row->live_count >= row->growth.steps * 3 / 4 && row->growth.steps > steps / 2;
+    birth = vt_births_of(births, i);
+    each = inside_between(inside, &at, birth[0].time_ns, birth[1].time_ns);
+    for (k = 1; k + 1 < count; k++)
+        if (inside_between(inside, &at, birth[k].time_ns, birth[k + 1].time_ns) != each)
+            return false;
+    return each >= INSIDE_MIN && inside_between(inside, &at, birth[count - 1].time_ns, UINT64_MAX) <= each;
 }
 
-/* Without steps, but for minutes. */
-static bool grows_with_time(const struct vt_model *m, const struct vt_site_row *row)
+/* Makes all places of a loop that keeps graphs likely. False: no memory. */
+static bool judge_graphs(const struct vt_births *births, struct opinion *opinions)
 {
-    uint64_t first = row->record->first_ns, span = m->moment_ns > first ? m->moment_ns - first : 0;
+    struct inside inside;
+    bool found = false;
+    uint32_t i;
 
-    return span >= LONG_NS && row->live_count >= COUNT_MIN && rises(m, row, first + span / 2) >= RISES_MIN &&
-           grew_throughout(m, row, first + span / 2, m->moment_ns - span / 8);
+    if (!take_inside(births, &inside))
+        return false;
+    for (i = 0; i < births->rows; i++)
+        if (opinions[i].grows && keeps_graphs(births, &inside, i)) {
+            opinions[i].confidence = VT_LIKELY;
+            opinions[i].retention = VT_RETAINED_GRAPH;
+            found = true;
+        }
+    for (i = 0; found && i < births->rows; i++)
+        if (opinions[i].grows && inside.at[i] && vt_births_count(births, i) >= ROUNDS_MIN)
+            opinions[i].confidence = VT_LIKELY;
+    free(inside.times);
+    return true;
 }
 
-/* VT_LIKELY, VT_POSSIBLE, or VT_CERTAIN for no growth at all, which is never certain. */
-static enum vt_confidence judge(const struct vt_finding_builder *b, const struct vt_site_row *row)
+static void judge(const struct vt_finding_builder *b, const struct vt_births *births, uint32_t i,
+                  struct opinion *opinion)
 {
     const struct vt_model *m = b->model;
-    uint64_t steps = vt_model_steps_until(m->reading, m->moment_ns);
+    const struct vt_site_row *row = &m->sites[i];
+    bool ticks = births->clock != VT_CLOCK_TIME;
 
-    if (row->record->level != VT_LEVEL_TENSOR || row->live_count < COUNT_MIN || !vt_kind_is_memory(row->record->kind) ||
-        is_meant_to_stay(b, row, steps >= STEPS_MIN))
-        return VT_CERTAIN;
-    if (steps >= STEPS_MIN ? grows_with_steps(m, row, steps) : grows_with_time(m, row))
-        return VT_LIKELY;
-    if (!vt_is_final(m) || m->end == VT_PROCESS_RUNNING || row->growth.bytes <= 0 || !vt_model_never_freed(row))
-        return VT_CERTAIN;
-    return is_active(m, row) ? VT_POSSIBLE : VT_CERTAIN;
+    if (!is_candidate(m, row) || is_meant_to_stay(b, row, ticks))
+        return;
+    opinion->retention = vt_retention_of(m, row);
+    opinion->confidence = VT_LIKELY;
+    if (ticks)
+        judge_by_ticks(births, i, opinion);
+    else
+        opinion->grows = grows_with_time(births, i);
+    if (opinion->grows)
+        return;
+    opinion->confidence = VT_POSSIBLE;
+    opinion->per_tick = 0;
+    opinion->grows = row->record->level == VT_LEVEL_TENSOR && vt_is_final(m) && m->end != VT_PROCESS_RUNNING &&
+                     row->growth.bytes > 0 && vt_model_never_freed(row) && !is_meant_to_stay(b, row, false) &&
+                     is_active(m, row);
 }
 
-static void show(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *row)
+/* As an integer; a figure of a damaged file may exceed what that holds. */
+static uint64_t whole(double bytes)
 {
-    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
+    return bytes < 9e18 ? (uint64_t)(bytes + 0.5) : 0;
+}
 
-    if (!row->growth.steps || row->growth.bytes_per_step < 1) {
+static const char *clock_word(const struct vt_births *births)
+{
+    return births->clock == VT_CLOCK_PASSES ? "backward pass" : "step";
+}
+
+static void show(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_births *births, uint32_t i,
+                 const struct opinion *opinion)
+{
+    const struct vt_site_row *row = &b->model->sites[i];
+    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
+    const char *each = clock_word(births);
+
+    if (opinion->per_tick < 1) {
         vt_show_site(b, finding, row);
         return;
     }
-    vt_add_evidence(b, finding, "%s in %llu by %s: %s more per step over %llu steps.",
+    vt_add_evidence(b, finding, "%s in %llu by %s: %s more per %s over %llu %s%s; %s.",
                     vt_format_bytes(bytes, row->live_bytes), (unsigned long long)row->live_count,
                     vt_place_of(b, place, row->record->stack, row->record->python_stack),
-                    vt_format_bytes(step, (uint64_t)row->growth.bytes_per_step), (unsigned long long)row->growth.steps);
+                    vt_format_bytes(step, whole(opinion->per_tick)), each, (unsigned long long)opinion->ticks, each,
+                    births->clock == VT_CLOCK_PASSES ? "es" : "s", vt_retention_words(opinion->retention));
+}
+
+/* What the places of a finding hold by kinds of retention; the bytes of places that a finding takes. */
+struct sums {
+    uint64_t bytes, of[VT_RETENTION_COUNT];
+    double per_tick;
+    uint32_t places;
+};
+
+static bool takes(const struct opinion *opinion, enum vt_confidence confidence)
+{
+    return opinion->grows && opinion->confidence == confidence;
+}
+
+static struct sums sum_up(const struct vt_births *births, const struct opinion *opinions, enum vt_confidence confidence)
+{
+    struct sums sums = {0};
+    uint32_t i;
+
+    for (i = 0; i < births->rows; i++)
+        if (takes(&opinions[i], confidence)) {
+            sums.places++;
+            sums.bytes += births->model->sites[i].live_bytes;
+            sums.of[opinions[i].retention] += births->model->sites[i].live_bytes;
+            sums.per_tick += opinions[i].per_tick;
+        }
+    return sums;
+}
+
+static struct vt_finding *title(struct vt_finding_builder *b, const struct vt_births *births, const struct sums *sums,
+                                enum vt_confidence confidence)
+{
+    const char *what = sums->of[VT_RETAINED_MEMORY] ? "Memory" : "Tensors", *plural = sums->places == 1 ? "" : "s";
+    char live[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
+
+    vt_format_bytes(live, sums->bytes);
+    if (sums->per_tick >= 1)
+        return vt_new_finding(b, VT_FAMILY_GROWTH, confidence,
+                              "%s grow%s with every %s: by %s a %s at %u place%s, to %s.", what,
+                              *what == 'M' ? "s" : "", clock_word(births), vt_format_bytes(step, whole(sums->per_tick)),
+                              births->clock == VT_CLOCK_PASSES ? "pass" : "step", sums->places, plural, live);
+    return vt_new_finding(b, VT_FAMILY_GROWTH, confidence, "%s in %s of %u place%s that allocated again and again %s.",
+                          live, *what == 'M' ? "memory" : "tensors", sums->places, plural,
+                          confidence != VT_LIKELY       ? "and never freed any"
+                          : sums->of[VT_RETAINED_GRAPH] ? "and never freed any: graphs are kept, round by round"
+                                                        : "and kept growing");
 }
 
 /* One finding for all places of one confidence. */
-static void report(struct vt_finding_builder *b, const enum vt_confidence *verdicts, uint32_t count,
+static void report(struct vt_finding_builder *b, const struct vt_births *births, const struct opinion *opinions,
                    enum vt_confidence confidence)
 {
-    const struct vt_model *m = b->model;
-    uint64_t bytes = 0;
-    double per_step = 0;
-    uint32_t i, places = 0;
-    char live[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
+    struct sums sums = sum_up(births, opinions, confidence);
     struct vt_finding *finding;
+    uint32_t i;
 
-    for (i = 0; i < count; i++)
-        if (verdicts[i] == confidence) {
-            places++;
-            bytes += m->sites[i].live_bytes;
-            per_step += m->sites[i].growth.bytes_per_step;
-        }
-    if (!places)
+    if (!sums.places)
         return;
-    vt_format_bytes(live, bytes);
-    if (confidence == VT_LIKELY && per_step >= 1)
-        finding = vt_new_finding(b, VT_FAMILY_GROWTH, confidence,
-                                 "Tensors grow with every step: by %s a step at %u place%s, to %s.",
-                                 vt_format_bytes(step, (uint64_t)per_step), places, places == 1 ? "" : "s", live);
-    else
-        finding = vt_new_finding(
-            b, VT_FAMILY_GROWTH, confidence, "%s in tensors of %u place%s that allocated again and again %s.", live,
-            places, places == 1 ? "" : "s", confidence == VT_LIKELY ? "and kept growing" : "and never freed any");
-    for (i = 0; i < count; i++)
-        if (verdicts[i] == confidence) {
+    finding = title(b, births, &sums, confidence);
+    for (i = 0; i < births->rows; i++)
+        if (takes(&opinions[i], confidence)) {
             if (finding->evidence_count < EVIDENCE_MAX)
-                show(b, finding, &m->sites[i]);
-            vt_add_site(b, finding, m->sites[i].index);
+                show(b, finding, births, i, &opinions[i]);
+            vt_add_site(b, finding, b->model->sites[i].index);
         }
-    if (places > EVIDENCE_MAX)
-        vt_add_evidence(b, finding, "and %u more places.", places - EVIDENCE_MAX);
-    vt_add_advice(b, finding, bytes,
-                  "Look for what keeps them: a list or dict that grows, losses summed up as tensors (.item() gives the "
-                  "number), a state that is not detached (.detach()), validation without torch.no_grad(), a view of a "
-                  "large result (.clone() keeps the part alone).");
+    if (sums.places > EVIDENCE_MAX)
+        vt_add_evidence(b, finding, "and %u more places.", sums.places - EVIDENCE_MAX);
+    if (sums.of[VT_RETAINED_GRAPH]) /* keeps what was made beside it, too */
+        vt_add_advice(b, finding, sums.of[VT_RETAINED_GRAPH] + sums.of[VT_RETAINED_RESULT], "%s",
+                      vt_retention_advice(VT_RETAINED_GRAPH));
+    for (i = 0; i < VT_RETENTION_COUNT; i++)
+        if (sums.of[i] && i != VT_RETAINED_GRAPH && !(sums.of[VT_RETAINED_GRAPH] && i == VT_RETAINED_RESULT))
+            vt_add_advice(b, finding, sums.of[i], "%s", vt_retention_advice(i));
+}
+
+/* A few numbers per step are no alarm, and none beside one. */
+static void weigh(const struct vt_births *births, struct opinion *opinions)
+{
+    uint64_t all = sum_up(births, opinions, VT_LIKELY).bytes;
+    uint32_t i;
+
+    for (i = 0; i < births->rows; i++)
+        if (all < WORTH || births->model->sites[i].live_bytes < all / SHARE_MIN)
+            opinions[i].confidence = VT_POSSIBLE;
 }
 
 void vt_find_growth(struct vt_finding_builder *b)
 {
-    enum vt_confidence verdicts[CANDIDATES_MAX];
+    struct opinion opinions[CANDIDATES_MAX] = {{0}};
     uint32_t count = b->model->site_count < CANDIDATES_MAX ? b->model->site_count : CANDIDATES_MAX, i;
+    struct vt_births births;
 
     if (!b->model->recorded && !vt_is_final(b->model)) /* at the peak all is at its height */
         return;
+    if (vt_births_take(&births, b->model, count, TICKS_MIN)) {
+        b->no_memory = true;
+        vt_births_free(&births);
+        return;
+    }
     for (i = 0; i < count; i++)
-        verdicts[i] = judge(b, &b->model->sites[i]);
-    report(b, verdicts, count, VT_LIKELY);
-    report(b, verdicts, count, VT_POSSIBLE);
+        judge(b, &births, i, &opinions[i]);
+    b->no_memory |= !judge_graphs(&births, opinions);
+    for (i = 0; i < count; i++)
+        opinions[i].grows = opinions[i].grows && !vt_is_suppressed(b, &b->model->sites[i]);
+    weigh(&births, opinions);
+    report(b, &births, opinions, VT_LIKELY);
+    report(b, &births, opinions, VT_POSSIBLE);
+    vt_births_free(&births);
 }

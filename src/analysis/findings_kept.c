@@ -94,7 +94,9 @@ static struct vt_moment_site held_then(const struct vt_reading *r, const struct 
     uint64_t i;
 
     for (i = 0; moment && i < moment->sites; i++)
-        if ((entry = vt_reading_moment_site(r, moment->first_site + i)) && entry->site == site)
+        if (!(entry = vt_reading_moment_site(r, moment->first_site + i)))
+            break; /* the count is the file's word only */
+        else if (entry->site == site)
             return *entry;
     return (struct vt_moment_site){.site = site};
 }

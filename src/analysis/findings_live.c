@@ -58,6 +58,11 @@ void vt_show_site(struct vt_finding_builder *b, struct vt_finding *finding, cons
                     vt_kind_name(site->record->kind), place, (unsigned long long)made, (unsigned long long)freed);
 }
 
+static bool is_reported(struct vt_finding_builder *b, struct vt_site_row *site, enum vt_confidence confidence)
+{
+    return may_leak(site) && leak_confidence(b->model, site) == confidence && !vt_is_suppressed(b, site);
+}
+
 /* One finding for all leaking sites of one confidence. */
 static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confidence)
 {
@@ -68,7 +73,7 @@ static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confiden
     char text[VT_FORMAT_BYTES];
 
     for (i = 0; i < m->site_count; i++)
-        if (may_leak(&m->sites[i]) && leak_confidence(m, &m->sites[i]) == confidence) {
+        if (is_reported(b, &m->sites[i], confidence)) {
             bytes += m->sites[i].live_bytes;
             count += m->sites[i].live_count;
             sites++;
@@ -82,7 +87,7 @@ static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confiden
                              : at_finalize(m)            ? "still held when the program's own code had ended"
                                                          : "never freed");
     for (i = 0; i < m->site_count; i++)
-        if (may_leak(&m->sites[i]) && leak_confidence(m, &m->sites[i]) == confidence) {
+        if (is_reported(b, &m->sites[i], confidence)) {
             if (finding->evidence_count < EVIDENCE_MAX)
                 vt_show_site(b, finding, &m->sites[i]);
             vt_add_site(b, finding, m->sites[i].index);

@@ -1,5 +1,6 @@
 /*
- * Why an allocation failed for want of memory: capacity, a limit, or memory that is there but in pieces.
+ * Why an allocation failed for want of memory: the decision table. Its rows are in verdict_*.c, what would help in
+ * advice.c; this file looks at a failure as it was then, asks the rows in order, and adds what every verdict shows.
  *
  * Two sorts of refusals look alike to a user. The driver refuses when the card has no room. A framework refuses by itself,
  * without a call, when a limit that it was given is reached; nobody tells that limit, but it lies below what was reserved
@@ -7,26 +8,19 @@
  */
 #include <string.h>
 
-#include "analysis/finding_rules.h"
-#include "analysis/format.h"
-#include "analysis/frameworks.h"
+#include "analysis/account.h"
+#include "analysis/advice.h"
 #include "analysis/modules.h"
+#include "analysis/verdict.h"
 
-#define VERDICTS_MAX 2 /* more than two explanations explain nothing */
-#define HOLDERS_MAX 8  /* sites that a finding names */
-#define SHOWN_MAX 3    /* of them in evidence */
+#define FAILURES_MAX 2 /* failures that are explained: later ones mostly follow from the first */
+#define VERDICTS_MAX 2 /* per failure: more than two explanations explain nothing */
 
-/* A failure and how the device's segments looked at it. */
-struct refusal {
-    const struct vt_failure *failure;
-    const struct vt_device_row *device; /* NULL: not known */
-    struct vt_fragmentation built;      /* of the failure's own moment; all zero if the model shows that one */
-    const struct vt_fragmentation *segments;
-    const struct vt_pools *pools; /* NULL: no tensors on the device, or no moment */
-    unsigned frameworks;
-    char framework[VT_FRAMEWORKS_NAME];
-    char asked[VT_FORMAT_BYTES];
-};
+/* The first of these that applies excludes the others; only pieces may have a second cause beside them. */
+static vt_verdict *const excluding[] = {vt_verdict_host, vt_verdict_huge, vt_verdict_pieces, vt_verdict_limit};
+
+static vt_verdict *const causes[] = {vt_verdict_pending, vt_verdict_others, vt_verdict_private,
+                                     vt_verdict_growth,  vt_verdict_arena,  vt_verdict_libraries};
 
 static bool is_host_kind(unsigned kind)
 {
@@ -37,43 +31,93 @@ static const struct vt_device_row *device_of(const struct vt_model *m, const str
 {
     uint32_t i;
 
-    for (i = 0; i < m->device_count; i++)
+    for (i = 0; m && i < m->device_count; i++)
         if (m->devices[i].record->ordinal == failure->device)
             return &m->devices[i];
     return NULL;
 }
 
-static void open_refusal(struct vt_finding_builder *b, struct refusal *r, const struct vt_failure *failure)
+/* Everything as it was at the failure: the report may show a later moment. */
+static void take_moment(struct vt_finding_builder *b, struct vt_refusal *r)
 {
     const struct vt_model *m = b->model;
-    const struct vt_moment *moment = vt_reading_moment(m->reading, failure->moment);
+    const struct vt_moment *moment = vt_reading_moment(m->reading, r->failure->moment);
+    char name[sizeof moment->name + 1] = "";
+
+    if (!moment || !moment->name[0])
+        return;
+    if (moment == m->recorded) {
+        r->then = m;
+        return;
+    }
+    memcpy(name, moment->name, sizeof moment->name);
+    if (vt_model_build(&r->built, m->reading, name)) {
+        b->no_memory = true;
+        memset(&r->built, 0, sizeof r->built);
+        return;
+    }
+    vt_account_add_parts(&r->built, b->symbols);
+    r->then = r->built.recorded == moment ? &r->built : NULL; /* a name that was used twice */
+}
+
+static uint64_t missing_bytes(const struct vt_failure *f)
+{
+    if (!f->total_bytes || vt_refused_by_framework(f) || f->free_bytes >= f->requested_bytes)
+        return f->requested_bytes;
+    return f->requested_bytes - f->free_bytes;
+}
+
+static void open_refusal(struct vt_finding_builder *b, struct vt_refusal *r, const struct vt_failure *failure)
+{
+    static const struct vt_fragmentation none;
+    const struct vt_model *m = b->model;
 
     memset(r, 0, sizeof *r);
     r->failure = failure;
-    r->device = device_of(m, failure);
-    r->segments = &r->built;
-    if (moment && moment == m->recorded)
-        r->segments = &m->fragmentation;
-    else if (moment && vt_fragmentation_build(&r->built, m->reading, moment))
-        b->no_memory = true;
+    take_moment(b, r);
+    if (!(r->device = device_of(r->then, failure)))
+        r->device = device_of(m, failure);
+    r->segments = r->then ? &r->then->fragmentation : &none;
     r->pools = vt_fragmentation_of(r->segments, failure->device);
+    r->total = failure->total_bytes ? failure->total_bytes : r->device ? r->device->record->total_bytes : 0;
+    r->missing = missing_bytes(failure);
     r->frameworks = vt_frameworks_on(m, failure->device);
+    r->host = is_host_kind(failure->memory_kind);
+    r->by_framework = vt_refused_by_framework(failure);
     vt_frameworks_name(r->framework, r->frameworks);
     vt_format_bytes(r->asked, failure->requested_bytes);
 }
 
-static uint64_t total_of(const struct refusal *r)
+bool vt_refused_by_limit(const struct vt_refusal *r)
 {
-    return r->failure->total_bytes ? r->failure->total_bytes : r->device ? r->device->record->total_bytes : 0;
+    const struct vt_failure *f = r->failure;
+
+    return r->by_framework || (f->total_bytes && f->free_bytes >= f->requested_bytes);
 }
 
-/* Did something refuse although the card, as far as is known, had room? */
-static bool is_by_limit(const struct vt_failure *f)
+bool vt_asked_by_framework(const struct vt_model *m, const struct vt_refusal *r)
 {
-    return vt_refused_by_framework(f) || (f->total_bytes && f->free_bytes >= f->requested_bytes);
+    return r->failure->kind == VT_FAILURE_FRAMEWORK_OOM ||
+           vt_module_class_at(m->reading, vt_owner_module(m->reading, r->failure->stack)) == VT_MODULE_FRAMEWORK;
 }
 
-static void add_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
+bool vt_setting_has(const struct vt_reading *reading, const char *name, const char *word)
+{
+    struct vt_text text = vt_reading_string(reading, vt_reading_header(reading)->environment);
+    size_t start, length, key = strlen(name);
+
+    for (start = 0; start < text.length; start += length + 1) {
+        const char *entry = text.text + start;
+
+        length = strnlen(entry, text.length - start);
+        if (length > key && !memcmp(entry, name, key) && entry[key] == '=' &&
+            memmem(entry + key + 1, length - key - 1, word, strlen(word)))
+            return true;
+    }
+    return false;
+}
+
+static void show_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
 {
     char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES];
     uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes;
@@ -87,8 +131,7 @@ static void add_usage(struct vt_finding_builder *b, struct vt_finding *finding, 
             vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
 }
 
-/* "PyTorch had reserved 5.00 GiB, 3.10 GiB of it in tensors; 1.90 GiB were cached but unused." */
-static void add_pools(struct vt_finding_builder *b, struct vt_finding *finding, const struct refusal *r)
+void vt_show_pools(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
     char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES], largest[VT_FORMAT_BYTES];
     const struct vt_pools *p = r->pools;
@@ -110,10 +153,12 @@ static void add_pools(struct vt_finding_builder *b, struct vt_finding *finding, 
                         vt_format_bytes(one, p->private_bytes), vt_format_bytes(two, p->private_free));
 }
 
-/* Device memory of somebody in particular: a framework's driver calls are its pool, which its tensors are in. */
-static bool is_holder(const struct vt_reading *reading, const struct refusal *r, uint32_t index,
+/* Memory of somebody in particular: a framework's driver calls are its pool, which its tensors are in. */
+static bool is_holder(const struct vt_reading *reading, const struct vt_refusal *r, uint32_t index,
                       const struct vt_site *site)
 {
+    if (r->host)
+        return vt_class_of((enum vt_kind)site->kind) == VT_CLASS_HOST;
     if (site->device != r->failure->device || !vt_kind_is_memory(site->kind) ||
         vt_class_of((enum vt_kind)site->kind) != VT_CLASS_DEVICE)
         return false;
@@ -125,7 +170,7 @@ static bool is_holder(const struct vt_reading *reading, const struct refusal *r,
 }
 
 /* The largest sites at the moment that was taken at the failure; returns how many. */
-static uint32_t largest_at_failure(const struct vt_reading *reading, const struct refusal *r,
+static uint32_t largest_at_failure(const struct vt_reading *reading, const struct vt_refusal *r,
                                    struct vt_moment_site *largest)
 {
     const struct vt_moment *moment = vt_reading_moment(reading, r->failure->moment);
@@ -137,10 +182,10 @@ static uint32_t largest_at_failure(const struct vt_reading *reading, const struc
     for (i = 0; moment && i < moment->sites; i++) {
         if (!(entry = vt_reading_moment_site(reading, moment->first_site + i)))
             break;
-        if (!entry->live_bytes || (count == HOLDERS_MAX && entry->live_bytes <= largest[count - 1].live_bytes) ||
+        if (!entry->live_bytes || (count == VT_HOLDERS_MAX && entry->live_bytes <= largest[count - 1].live_bytes) ||
             !(site = vt_reading_site(reading, entry->site)) || !is_holder(reading, r, entry->site, site))
             continue;
-        count += count < HOLDERS_MAX;
+        count += count < VT_HOLDERS_MAX;
         for (at = count - 1; at && largest[at - 1].live_bytes < entry->live_bytes; at--)
             largest[at] = largest[at - 1];
         largest[at] = *entry;
@@ -148,17 +193,16 @@ static uint32_t largest_at_failure(const struct vt_reading *reading, const struc
     return count;
 }
 
-/* Names who held the memory when the request failed. */
-static void add_largest(struct vt_finding_builder *b, struct vt_finding *finding, const struct refusal *r)
+void vt_show_largest(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
-    struct vt_moment_site largest[HOLDERS_MAX];
+    struct vt_moment_site largest[VT_HOLDERS_MAX];
     uint32_t count = largest_at_failure(b->model->reading, r, largest), i;
     char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
 
     for (i = 0; i < count; i++) {
         const struct vt_site *site = vt_reading_site(b->model->reading, largest[i].site);
 
-        if (i < SHOWN_MAX)
+        if (i < VT_SHOWN_MAX)
             vt_add_evidence(b, finding, "%s in %llu held by %s.", vt_format_bytes(bytes, largest[i].live_bytes),
                             (unsigned long long)largest[i].live_count,
                             vt_place_of(b, place, site->stack, site->python_stack));
@@ -166,169 +210,66 @@ static void add_largest(struct vt_finding_builder *b, struct vt_finding *finding
     }
 }
 
-/* Names whose tensors keep free memory in pieces. */
-static void add_pinnings(struct vt_finding_builder *b, struct vt_finding *finding, const struct refusal *r)
+/*
+ * Asks the rows. Findings may move when one is added, so what is returned is how many were; they are the newest. If no
+ * cause is more than possible, capacity is the other verdict.
+ */
+static unsigned ask(struct vt_finding_builder *b, const struct vt_refusal *r)
 {
-    char place[VT_PLACE_BYTES], pinned[VT_FORMAT_BYTES], bytes[VT_FORMAT_BYTES];
-    uint32_t i;
+    struct vt_finding *finding = NULL;
+    unsigned count = 0;
+    bool likely = false;
+    size_t i;
 
-    for (i = 0; i < r->segments->pinning_count && finding->site_count < HOLDERS_MAX; i++) {
-        const struct vt_pinning *pinning = &r->segments->pinnings[i];
-        const struct vt_site *site = vt_reading_site(b->model->reading, pinning->site);
-
-        if (pinning->device != r->failure->device || !site)
-            continue;
-        if (finding->site_count < SHOWN_MAX)
-            vt_add_evidence(b, finding, "%s of free memory lie between %llu block%s (%s) of %s.",
-                            vt_format_bytes(pinned, pinning->pinned_bytes), (unsigned long long)pinning->blocks,
-                            pinning->blocks == 1 ? "" : "s", vt_format_bytes(bytes, pinning->live_bytes),
-                            vt_place_of(b, place, site->stack, site->python_stack));
-        vt_add_site(b, finding, pinning->site);
+    for (i = 0; !finding && i < sizeof excluding / sizeof excluding[0]; i++)
+        finding = excluding[i](b, r);
+    count = finding != NULL;
+    likely = finding != NULL;
+    if (finding && finding->family != VT_FAMILY_FRAGMENTATION)
+        return count;
+    for (i = 0; i < sizeof causes / sizeof causes[0] && count < VERDICTS_MAX; i++)
+        if ((finding = causes[i](b, r))) {
+            likely |= finding->confidence != VT_POSSIBLE;
+            count++;
+        }
+    if (!likely && count < VERDICTS_MAX) {
+        vt_verdict_capacity(b, r);
+        count++;
     }
+    return count;
 }
 
-static void add_limit(struct vt_finding_builder *b, struct vt_finding *finding, const struct refusal *r)
-{
-    char free_text[VT_FORMAT_BYTES], below[VT_FORMAT_BYTES];
-    const struct vt_failure *f = r->failure;
-
-    if (f->total_bytes)
-        vt_add_evidence(b, finding, "The card itself had %s free.", vt_format_bytes(free_text, f->free_bytes));
-    if (r->pools && r->pools->reserved && vt_refused_by_framework(f))
-        vt_add_evidence(b, finding, "%s did not ask the driver: a limit of its own lies below %s.", r->framework,
-                        vt_format_bytes(below, r->pools->reserved + f->requested_bytes));
-}
-
-/* NULL: memory in pieces does not explain it. */
-static struct vt_finding *explain_pieces(struct vt_finding_builder *b, const struct refusal *r)
-{
-    uint64_t largest = 0, usable;
-    char pieces[VT_FORMAT_BYTES], piece[VT_FORMAT_BYTES], room[VT_FORMAT_BYTES];
-    const struct vt_failure *f = r->failure;
-    struct vt_finding *finding;
-
-    if (!r->pools || vt_fragmentation_fit(r->pools, f) != VT_FIT_YES)
-        return NULL;
-    usable = vt_fragmentation_usable(r->pools, f->requested_bytes, &largest);
-    if (!usable || largest >= f->requested_bytes)
-        return NULL;
-    finding = vt_new_finding(
-        b, VT_FAMILY_FRAGMENTATION, VT_LIKELY,
-        "%s did not fit although %s of %s's memory on GPU %d were unused: the largest piece has %s.", r->asked,
-        vt_format_bytes(pieces, usable), r->framework, f->device, vt_format_bytes(piece, largest));
-    add_pinnings(b, finding, r);
-    add_pools(b, finding, r);
-    if (is_by_limit(f))
-        add_limit(b, finding, r);
-    else
-        vt_add_evidence(b, finding, "The card had another %s free.", vt_format_bytes(room, f->free_bytes));
-    if (r->frameworks & 1u << VT_FRAMEWORK_TORCH && !r->pools->expandable)
-        vt_add_advice(b, finding, usable,
-                      "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: free pieces are then given back and used "
-                      "together. (Some versions ignore its newer name, PYTORCH_ALLOC_CONF.)");
-    else if (r->frameworks == 1u << VT_FRAMEWORK_TENSORFLOW)
-        vt_add_advice(b, finding, usable, "Set TF_GPU_ALLOCATOR=cuda_malloc_async.");
-    vt_add_advice(b, finding, 0, "Make what lives long before what is freed soon, or free the places above first.");
-    return finding;
-}
-
-/* A framework's arena, or a limit that it was given. NULL: the driver refused. */
-static struct vt_finding *explain_limit(struct vt_finding_builder *b, const struct refusal *r)
-{
-    char bytes[VT_FORMAT_BYTES], free_text[VT_FORMAT_BYTES];
-    const struct vt_failure *f = r->failure;
-    uint64_t arena = vt_frameworks_arena(b->model, f->device);
-    struct vt_finding *finding;
-
-    if (!is_by_limit(f))
-        return NULL;
-    if (!vt_refused_by_framework(f)) {
-        finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_POSSIBLE,
-                                 "%s were refused although %s were free: something other than capacity set a limit.",
-                                 r->asked, vt_format_bytes(free_text, f->free_bytes));
-        vt_add_advice(b, finding, 0,
-                      "Look for a memory fraction set by the framework, MPS or MIG limits, and fragmentation.");
-    } else if (arena) {
-        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY, "The arena of %s that %s took had no room for %s.",
-                                 vt_format_bytes(bytes, arena), r->framework, r->asked);
-        vt_add_advice(b, finding, 0, "%s",
-                      r->frameworks & 1u << VT_FRAMEWORK_JAX
-                          ? "XLA_PYTHON_CLIENT_MEM_FRACTION sets the arena's share of the card; programs need room for "
-                            "temporary memory beside the arrays."
-                          : "Raise the framework's share of the card.");
-    } else {
-        finding = vt_new_finding(b, VT_FAMILY_LIMIT, VT_LIKELY,
-                                 "%s refused %s on GPU %d by a limit of its own, not for want of memory on the card.",
-                                 r->framework, r->asked, f->device);
-        add_limit(b, finding, r);
-        vt_add_advice(b, finding, 0,
-                      r->frameworks & 1u << VT_FRAMEWORK_TORCH
-                          ? "Raise torch.cuda.set_per_process_memory_fraction, or need less."
-                          : "Raise the limit, or need less.");
-    }
-    add_pools(b, finding, r);
-    return finding;
-}
-
-static struct vt_finding *explain_capacity(struct vt_finding_builder *b, const struct refusal *r)
-{
-    char free_text[VT_FORMAT_BYTES], total_text[VT_FORMAT_BYTES];
-    const struct vt_failure *f = r->failure;
-    struct vt_finding *finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY, "GPU %d was full: %s did not fit.",
-                                                f->device, r->asked);
-
-    if (f->total_bytes) {
-        vt_add_evidence(b, finding, "%s were free of %s.", vt_format_bytes(free_text, f->free_bytes),
-                        vt_format_bytes(total_text, total_of(r)));
-        vt_add_advice(b, finding, 0, "At least %s more must be free; the largest holders are listed below.",
-                      vt_format_bytes(free_text, f->requested_bytes - f->free_bytes));
-    }
-    add_pools(b, finding, r);
-    return finding;
-}
-
-static struct vt_finding *explain(struct vt_finding_builder *b, const struct refusal *r)
-{
-    char total_text[VT_FORMAT_BYTES];
-    struct vt_finding *finding;
-
-    if (is_host_kind(r->failure->memory_kind)) {
-        finding = vt_new_finding(
-            b, VT_FAMILY_LIMIT, VT_LIKELY,
-            "%s of page-locked host memory were refused: the host's memory or a limit, not the GPU's.", r->asked);
-        vt_add_advice(b, finding, 0, "Check the host's free memory, the container's memory limit and ulimit -l.");
-        return finding;
-    }
-    if (total_of(r) && r->failure->requested_bytes > total_of(r)) {
-        finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_CERTAIN,
-                                 "A request of %s can never fit: GPU %d has %s in total.", r->asked, r->failure->device,
-                                 vt_format_bytes(total_text, total_of(r)));
-        vt_add_advice(b, finding, 0, "Check the computed size (a wrong shape or an overflow?), or split the work.");
-        return finding;
-    }
-    if ((finding = explain_pieces(b, r)) || (finding = explain_limit(b, r)))
-        return finding;
-    return explain_capacity(b, r);
-}
-
-/* An out-of-memory failure, the first of its group, becomes one finding. */
-static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f, const struct vt_oom_group *group)
+/* What every first verdict says: the request, what was in use, and who held most. */
+static void show_request(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r,
+                         const struct vt_oom_group *group)
 {
     char place[VT_PLACE_BYTES], range[VT_FORMAT_RANGE];
-    struct vt_finding *finding;
-    struct refusal r;
+
+    vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.",
+                    vt_format_range(range, group->low, group->high),
+                    vt_place_of(b, place, r->failure->stack, r->failure->python_stack),
+                    (unsigned long long)group->times, group->times == 1 ? "" : "s");
+    if (r->host)
+        return;
+    show_usage(b, finding, r->failure);
+    if (!finding->site_count)
+        vt_show_largest(b, finding, r);
+}
+
+/* An out-of-memory failure, the first of its group, becomes one or two findings. */
+static void explain_oom(struct vt_finding_builder *b, const struct vt_failure *f, const struct vt_oom_group *group)
+{
+    uint32_t first = b->findings->count, i;
+    struct vt_refusal r;
 
     open_refusal(b, &r, f);
-    finding = explain(b, &r);
-    vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.",
-                    vt_format_range(range, group->low, group->high), vt_place_of(b, place, f->stack, f->python_stack),
-                    (unsigned long long)group->times, group->times == 1 ? "" : "s");
-    if (!is_host_kind(f->memory_kind)) {
-        add_usage(b, finding, f);
-        if (finding->family != VT_FAMILY_FRAGMENTATION)
-            add_largest(b, finding, &r);
+    ask(b, &r);
+    for (i = first; i < b->findings->count; i++) {
+        if (i == first)
+            show_request(b, &b->findings->list[i], &r, group);
+        vt_advice_order(&b->findings->list[i], r.host || r.missing > r.total ? 0 : r.missing);
     }
-    vt_fragmentation_free(&r.built);
+    vt_model_free(&r.built);
 }
 
 void vt_find_ooms(struct vt_finding_builder *b)
@@ -338,7 +279,7 @@ void vt_find_ooms(struct vt_finding_builder *b)
     unsigned explained = 0;
     uint32_t i;
 
-    for (i = 0; i < m->failure_count && explained < VERDICTS_MAX; i++) {
+    for (i = 0; i < m->failure_count && explained < FAILURES_MAX; i++) {
         const struct vt_failure *f = m->failures[i].record;
         struct vt_oom_group group = {f->count, f->requested_bytes, f->requested_bytes, true};
 

@@ -169,6 +169,8 @@ static void add_tensors(struct vt_fragmentation *f, const struct vt_reading *r, 
         struct vt_pools *p;
         uint64_t live, asked;
 
+        if (moment && !then)
+            break; /* the count is the file's word only */
         if (!total || total->level != VT_LEVEL_TENSOR || vt_class_of((enum vt_kind)total->kind) != VT_CLASS_DEVICE ||
             !(p = pools_of(f, total->device)))
             continue;
@@ -191,8 +193,10 @@ static uint64_t reserved_by_sites(const struct vt_fragmentation *f, const struct
     for (i = 0; i < count; i++) {
         const struct vt_moment_site *then = moment ? vt_reading_moment_site(r, moment->first_site + i) : NULL;
         uint64_t index = then ? then->site : i;
-        const struct vt_site *site = moment && !then ? NULL : vt_reading_site(r, index);
+        const struct vt_site *site = vt_reading_site(r, index);
 
+        if (moment && !then)
+            break;
         if (site && index < f->site_count && f->pool_sites[index] && site->device == device &&
             site->kind != VT_KIND_VMM_MAPPED)
             sum += then ? then->live_bytes : site->live_bytes;

@@ -57,6 +57,7 @@ struct vt_site_row {
     enum vt_owner owner;
     uint32_t module;     /* index of the owning module; VT_NONE */
     const char *verdict; /* family of the finding that names this site; NULL: none */
+    enum { VT_SUPPRESSION_UNKNOWN, VT_SUPPRESSED, VT_NOT_SUPPRESSED } suppression; /* as far as findings have looked */
 };
 
 struct vt_moment_row {

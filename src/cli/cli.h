@@ -21,7 +21,7 @@ struct vt_verb {
 /* Long options have values of their own, from here on, also where there is a short one: vt_fail_option() relies on it. */
 enum { VT_LONG_OPTION = 256, VT_LONG_HELP, VT_LONG_VERSION, VT_LONG_OTHERS };
 
-extern const struct vt_verb vt_verb_run, vt_verb_report;
+extern const struct vt_verb vt_verb_run, vt_verb_report, vt_verb_export;
 
 /* Prints "vramtrack VERB: MESSAGE" on standard error, one line, and returns VT_EXIT_ERROR. */
 __attribute__((format(printf, 2, 3))) int vt_fail(const char *verb, const char *format, ...);

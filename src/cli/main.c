@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct vt_verb *const verbs[] = {&vt_verb_run, &vt_verb_report};
+static const struct vt_verb *const verbs[] = {&vt_verb_run, &vt_verb_report, &vt_verb_export};
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
 /* Names come from outside: they must not break the line or drive the terminal. */

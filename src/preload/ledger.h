@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "vramtrack/recording.h"
+#include "preload/state.h"
 
 /* What makes a site, apart from the stack, and from the phase and the range that the calling thread is in (phase.h). */
 struct vt_site_key {
@@ -37,6 +37,19 @@ void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64
 
 /* Appends to the event ring. */
 void vt_book_event(const struct vt_event *event);
+
+/* The same in two steps: all fields of what vt_event_begin returns are to be written in between. NULL: no ring. */
+static inline struct vt_event *vt_event_begin(uint64_t now)
+{
+    struct vt_header *h = vt_header();
+    h->last_ns = now;
+    return h->section[VT_EVENTS].limit ? vt_writer_next_event(&vt_state.writer) : NULL;
+}
+
+static inline void vt_event_end(void)
+{
+    vt_writer_publish(&vt_state.writer, VT_EVENTS);
+}
 
 /* Appends an event that is not about one allocation: a moment, a trim, the end of a context. */
 void vt_book_mark(enum vt_event_type type, uint64_t address, uint64_t bytes);

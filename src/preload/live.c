@@ -89,10 +89,16 @@ struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct 
         vt_state_stop("no memory for the table of live allocations");
         return NULL;
     }
-    uint8_t kind = content->kind;
-    *s = *content;
-    s->kind = VT_KIND_NONE; /* whole first, then live: the process may be killed between any two stores */
-    __atomic_store_n(&s->kind, kind, __ATOMIC_RELEASE);
+    /* Field by field: what was just written in parts can't be read as a whole without waiting. And the kind last: the
+     * process may be killed between any two stores. */
+    s->address = content->address;
+    s->bytes = content->bytes;
+    s->requested = content->requested;
+    s->time_ns = content->time_ns;
+    s->site = content->site;
+    s->stream = content->stream;
+    s->flags = content->flags;
+    __atomic_store_n(&s->kind, content->kind, __ATOMIC_RELEASE);
     if (fresh)
         vt_writer_publish(&vt_state.writer, VT_LIVE);
     struct vt_node *n = find(space, address);

@@ -24,6 +24,7 @@ enum option {
     LIBRARY,
     USER_PATHS,
     DEBUG_DIRS,
+    SUPPRESSIONS,
     NVML,
     NVTX,
     OPTION_COUNT
@@ -44,6 +45,7 @@ static const struct {
     [NVML] = {"VRAMTRACK_NVML", "0 or 1"},
     [NVTX] = {"VRAMTRACK_NVTX", "0 or 1"},
     [DEBUG_DIRS] = {"VRAMTRACK_DEBUG_DIRS", "directories, separated by colons; used by reports"},
+    [SUPPRESSIONS] = {"VRAMTRACK_SUPPRESSIONS", "a file; used by reports"},
     [USER_PATHS] = {"VRAMTRACK_USER_PATHS", "path prefixes, separated by colons; used by reports"},
 };
 

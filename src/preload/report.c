@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "preload/host.h"
 #include "preload/loaded.h"
 #include "preload/names.h"
 #include "preload/options.h"
@@ -127,6 +128,7 @@ static bool terminal(void)
 void vt_report_oom(uint32_t failure)
 {
     vt_usage_oom(failure);
+    vt_host_oom(failure);
     uint64_t now = vt_now();
     if (__atomic_load_n(&oom_reports, __ATOMIC_RELAXED) >= REPORTS_MAX)
         return;

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,45 @@
 __thread struct vt_tls vt_tls;
 struct vt_state vt_state;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* 0: free; 1: held; 2: held, and somebody may be asleep. A mutex of the C library costs a tensor 30 ns more: more code, and
+ * one more locked instruction than needed. */
+static int lock;
+
+static inline void pause_briefly(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("yield");
+#endif
+}
+
+static __attribute__((noinline)) void wait_for_lock(void)
+{
+    for (int i = 0; i < 100; i++) { /* what is done under the lock takes a fraction of a microsecond mostly */
+        int expected = 0;
+        if (__atomic_compare_exchange_n(&lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return;
+        pause_briefly();
+    }
+    int saved = errno;
+    while (__atomic_exchange_n(&lock, 2, __ATOMIC_ACQUIRE))
+        syscall(SYS_futex, &lock, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+    errno = saved;
+}
+
+static inline void acquire(void)
+{
+    int expected = 0;
+    if (!__atomic_compare_exchange_n(&lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        wait_for_lock();
+}
+
+static inline void release(void)
+{
+    if (__atomic_exchange_n(&lock, 0, __ATOMIC_RELEASE) == 2)
+        syscall(SYS_futex, &lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
 
 struct string_entry {
     UT_hash_handle hh;
@@ -67,10 +105,8 @@ uint32_t vt_intern(const char *text)
     return id;
 }
 
-uint32_t vt_thread_index(void)
+uint32_t vt_thread_new(void)
 {
-    if (vt_tls.thread && vt_tls.thread_generation == vt_state.generation)
-        return vt_tls.thread - 1;
     uint64_t index;
     struct vt_thread *t = vt_writer_append(&vt_state.writer, VT_THREADS, &index);
     if (t) {
@@ -151,13 +187,13 @@ bool vt_state_lock(bool may_start)
         return false;
     }
     vt_tls.busy = 1;
-    pthread_mutex_lock(&lock);
+    acquire();
     bool ready = !vt_state.stopped && vt_state.writer.state != VT_WRITER_CLOSED;
     if (!ready && may_start && !vt_state.stopped)
         ready = start();
     if (ready)
         return true;
-    pthread_mutex_unlock(&lock);
+    release();
     vt_tls.busy = 0;
     return false;
 }
@@ -167,7 +203,7 @@ void vt_state_unlock(void)
     if (vt_arena_failed)
         vt_state_stop("no memory for its tables");
     watch_disk();
-    pthread_mutex_unlock(&lock);
+    release();
     vt_tls.busy = 0;
 }
 
@@ -184,8 +220,7 @@ void vt_state_stop(const char *reason)
 void vt_state_after_fork(void)
 {
     /* The parent's recording is mapped here as well: nothing of it may be touched. Only this thread exists. */
-    pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    memcpy(&lock, &fresh, sizeof lock);
+    lock = 0;
     uint32_t generation = vt_state.generation + 1;
     vt_writer_abandon(&vt_state.writer);
     memset(&vt_state, 0, sizeof vt_state);

@@ -29,7 +29,7 @@ struct vt_tls {
     void *context; /* the current context as last seen, and what is known of it */
     int32_t context_device;
     uint16_t context_index;
-    uint8_t jax;            /* a plugin of JAX's is busy allocating (jax/plugin.h) */
+    uint8_t jax; /* a plugin of JAX's is busy allocating (jax/plugin.h) */
     uint8_t unused2;
     uint32_t context_generation;
     uint32_t pending; /* index + 1 of this thread's unresolved out-of-memory */
@@ -38,8 +38,9 @@ struct vt_tls {
     uint16_t stream_number;
     int16_t stream_device;
     uint32_t stream_generation;
-    uint32_t torch_halvings;           /* see vt_torch_asks */
-    uint64_t torch_free, torch_total; /* what PyTorch's allocator was told last of the device's memory; total 0: nothing */
+    uint32_t torch_halvings; /* see vt_torch_asks */
+    uint64_t torch_free,
+        torch_total; /* what PyTorch's allocator was told last of the device's memory; total 0: nothing */
 };
 extern __thread struct vt_tls vt_tls;
 
@@ -75,7 +76,14 @@ static inline struct vt_header *vt_header(void)
 uint32_t vt_intern(const char *text);
 
 /* Index of the calling thread in VT_THREADS (saturating at UINT16_MAX). With the lock held. */
-uint32_t vt_thread_index(void);
+uint32_t vt_thread_new(void); /* behind it */
+
+static inline uint32_t vt_thread_index(void)
+{
+    if (__builtin_expect(vt_tls.thread && vt_tls.thread_generation == vt_state.generation, 1))
+        return vt_tls.thread - 1;
+    return vt_thread_new();
+}
 
 /* To be registered once: puts the child of a fork into the state of a fresh process. */
 void vt_state_after_fork(void);

@@ -98,16 +98,20 @@ static bool lock_with_stack(struct vt_taken_stack *t, uint32_t *stack)
 static void event(uint8_t type, const struct vt_slot *s, uint32_t free_stack, uint64_t now)
 {
     uint32_t thread = vt_thread_index();
-    struct vt_event e = {.time_ns = now,
-                         .address = s->address,
-                         .bytes = s->bytes,
-                         .site = s->site,
-                         .free_stack = free_stack,
-                         .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
-                         .stream = s->flags & VT_SLOT_CAPTURE ? 0 : s->stream,
-                         .type = type,
-                         .kind = s->kind};
-    vt_book_event(&e);
+    struct vt_event *e = vt_event_begin(now);
+    if (!e)
+        return;
+    e->time_ns = now;
+    e->address = s->address;
+    e->bytes = s->bytes;
+    e->site = s->site;
+    e->free_stack = free_stack;
+    e->thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX;
+    e->stream = s->flags & VT_SLOT_CAPTURE ? 0 : s->stream;
+    e->type = type;
+    e->kind = s->kind;
+    e->unused = 0;
+    vt_event_end();
 }
 
 /* Stream-ordered memory counts in its pool as well. */
@@ -297,9 +301,13 @@ void vt_watch_finalizing(void)
 void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds,
                    bool stack)
 {
-    memset(f, 0, sizeof *f);
-    f->space = space;
+    f->space = space; /* not a memset: it would cost more than the rest */
     f->key = key;
+    f->removed = false;
+    f->owner = 0;
+    f->free_stack = f->free_python = 0;
+    f->freed_ns = 0;
+    f->tensor.kind = VT_KIND_NONE;
     f->recorded = call->record && key && !vt_tls.busy;
     if (!f->recorded || !vt_state_recording())
         return;

@@ -106,3 +106,22 @@ void vt_view_next(struct vt_out *out, const struct vt_report_request *request)
         vt_out_word(out, request->recording_path, strlen(request->recording_path));
     }
 }
+
+unsigned vt_view_advice(struct vt_out *out, const struct vt_finding *finding, const char *indent, unsigned most)
+{
+    char bytes[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    for (i = 0; i < finding->advice_count && i < most; i++) {
+        const struct vt_advice *advice = &finding->advice[i];
+
+        vt_out_text(out, indent);
+        vt_out_text(out, "try: ");
+        vt_view_name(out, advice->text, 400);
+        if (advice->saves_bytes)
+            vt_out_format(out, " (saves up to %s%s)", vt_format_bytes(bytes, advice->saves_bytes),
+                          advice->enough ? ": enough" : "");
+        vt_out_text(out, "\n");
+    }
+    return i;
+}

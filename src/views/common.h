@@ -69,6 +69,10 @@ void vt_view_fragmentation(struct vt_out *out, const struct vt_analysis *a);
  * there are none. */
 void vt_view_programs(struct vt_out *out, const struct vt_reading *reading);
 
+/* What would help: at most `most` lines, each "try: ... (saves up to 1.00 GiB; enough)" behind `indent`. Returns the lines
+ * written. */
+unsigned vt_view_advice(struct vt_out *out, const struct vt_finding *finding, const char *indent, unsigned most);
+
 /* The next command that the request names, or the default one. */
 void vt_view_next(struct vt_out *out, const struct vt_report_request *request);
 

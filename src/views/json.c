@@ -6,8 +6,9 @@
  * Beyond the schema: "moment" (the one shown), "notes" (what is missing from the recording or the symbols), a process's
  * "python" (whose Python frames were read, or why none were) and "nvml" (who was asked about other processes, or why nobody
  * was), a device's "card_bytes" and "driver_reserved_bytes" (the whole card as NVML knows it) and its account's
- * "driver_reserved" (what of that is part of "total_bytes"), and a site's "user_frame" (index in "frames") and
- * "holds_tensors" (level driver: a framework hands this memory on). Segments are in json_fragmentation.c.
+ * "driver_reserved" (what of that is part of "total_bytes"), a site's "user_frame" (index in "frames") and
+ * "holds_tensors" (level driver: a framework hands this memory on), and an advice's "enough" (alone it would have let the
+ * request succeed that failed). Segments are in json_fragmentation.c.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -389,6 +390,7 @@ static json_t *finding(const struct vt_analysis *a, uint32_t index)
         entry = json_object();
         set(entry, "text", chars(f->advice[i].text));
         set(entry, "saves_bytes", number_if(f->advice[i].saves_bytes, f->advice[i].saves_bytes));
+        set(entry, "enough", json_boolean(f->advice[i].enough));
         json_array_append_new(advice, entry);
     }
     for (i = 0; i < f->site_count; i++)

@@ -115,6 +115,11 @@ static bool is_plain(const char *text, unsigned size)
     return true;
 }
 
+bool vt_utf8_plain(const char *text, unsigned size)
+{
+    return is_plain(text, size);
+}
+
 void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t most)
 {
     size_t at = 0, end = most && length > most ? (most > 3 ? most - 3 : 0) : length;

@@ -45,4 +45,7 @@ void vt_out_colour(struct vt_out *out, enum vt_colour colour);
 /* Length of the valid UTF-8 sequence at text (1..4), or 0 if the bytes there are not one. */
 unsigned vt_utf8_sequence(const char *text, size_t length);
 
+/* May this valid sequence of `size` bytes be shown as it is? Not control characters, nor what reorders text. */
+bool vt_utf8_plain(const char *text, unsigned size);
+
 #endif

@@ -12,6 +12,7 @@
 #define LINES 25
 #define HOLDERS 6 /* default number */
 #define FINDINGS 3
+#define MEASURES 3 /* against the first finding; one against others */
 #define PREFIX "vramtrack: "
 
 static uint64_t live_of_process(const struct vt_model *m, unsigned level)
@@ -47,8 +48,8 @@ static void write_holders(struct vt_out *out, const struct vt_analysis *a, unsig
     vt_view_holders(out, a, most < room ? most : room);
 }
 
-/* What it is, where, and what to do about it. Returns the lines written. */
-static unsigned write_finding(struct vt_out *out, const struct vt_finding *finding)
+/* What it is, where, and what to do about it, at most `measures` lines of that. Returns the lines written. */
+static unsigned write_finding(struct vt_out *out, const struct vt_finding *finding, unsigned measures)
 {
     bool placed = finding->evidence_count && vt_finding_is_placed(finding);
 
@@ -64,15 +65,10 @@ static unsigned write_finding(struct vt_out *out, const struct vt_finding *findi
         vt_view_name(out, finding->evidence[0], 300);
         vt_out_text(out, "\n");
     }
-    if (finding->advice_count) {
-        vt_out_text(out, "  try: ");
-        vt_view_name(out, finding->advice[0].text, 300);
-        vt_out_text(out, "\n");
-    }
-    return 1 + placed + (finding->advice_count > 0);
+    return 1 + placed + vt_view_advice(out, finding, "  ", measures);
 }
 
-/* Returns the lines written: at most FINDINGS * 3 + 1. */
+/* Returns the lines written: at most FINDINGS * 3 + MEASURES. */
 static unsigned write_findings(struct vt_out *out, const struct vt_analysis *a)
 {
     unsigned shown = 0, left = 0, lines = 0;
@@ -82,7 +78,7 @@ static unsigned write_findings(struct vt_out *out, const struct vt_analysis *a)
         if (!vt_finding_is_loud(&a->findings.list[i]))
             continue;
         if (shown < FINDINGS) {
-            lines += write_finding(out, &a->findings.list[i]);
+            lines += write_finding(out, &a->findings.list[i], shown ? 1 : MEASURES);
             shown++;
         } else {
             left++;

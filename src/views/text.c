@@ -13,6 +13,8 @@
 #define SITES 20       /* default number of sites */
 #define STACK_LINES 24 /* visible frames of a stack */
 #define OTHERS 5       /* processes that are named one by one */
+#define DIAGNOSES 2    /* findings told first; with the header they fit into 15 lines */
+#define MEASURES 3     /* what to try against the first of them */
 
 static void heading(struct vt_out *out, const char *text)
 {
@@ -291,7 +293,6 @@ static void write_failures(struct vt_out *out, const struct vt_analysis *a, cons
 static void write_findings(struct vt_out *out, const struct vt_findings *findings)
 {
     uint32_t i, j;
-    char bytes[VT_FORMAT_BYTES];
 
     heading(out, "Findings");
     for (i = 0; i < findings->count; i++) {
@@ -309,13 +310,31 @@ static void write_findings(struct vt_out *out, const struct vt_findings *finding
             vt_view_name(out, f->evidence[j], 0);
             vt_out_text(out, "\n");
         }
-        for (j = 0; j < f->advice_count; j++) {
-            vt_out_text(out, "      try: ");
-            vt_view_name(out, f->advice[j].text, 0);
-            if (f->advice[j].saves_bytes)
-                vt_out_format(out, " (saves up to %s)", vt_format_bytes(bytes, f->advice[j].saves_bytes));
-            vt_out_text(out, "\n");
-        }
+        vt_view_advice(out, f, "      ", f->advice_count);
+    }
+}
+
+/* What happened and what to do about it, before any figures: nobody should have to read on for that. */
+static void write_diagnosis(struct vt_out *out, const struct vt_findings *findings)
+{
+    uint32_t i, shown = 0;
+
+    for (i = 0; i < findings->count && shown < DIAGNOSES; i++) {
+        const struct vt_finding *f = &findings->list[i];
+
+        if (!vt_finding_is_loud(f))
+            continue;
+        if (!shown)
+            heading(out, "Diagnosis");
+        vt_out_text(out, "  ");
+        vt_out_colour(out, VT_YELLOW);
+        vt_out_text(out, vt_family_name(f->family));
+        vt_out_colour(out, VT_PLAIN);
+        vt_out_text(out, ": ");
+        vt_view_name(out, f->title, 300);
+        vt_out_text(out, "\n");
+        vt_view_advice(out, f, "      ", shown ? 1 : MEASURES);
+        shown++;
     }
 }
 
@@ -429,6 +448,7 @@ int vt_text_write(struct vt_reading *reading, const struct vt_report_request *re
         return error;
     vt_out_open(&out, request->fd, request->colour);
     write_header(&out, &a, request);
+    write_diagnosis(&out, &a.findings);
     for (i = 0; i < a.model.device_count; i++)
         write_device(&out, &a.model, &a.model.devices[i]);
     write_failures(&out, &a, request);

@@ -15,7 +15,7 @@ $(FUZZ)/%.o: %.c $(FLAGS_FILE)
 
 $(FUZZ)/fuzz_reader: $(FUZZ_OBJ)
 	$(say) LINK $@
-	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $(FUZZ_OBJ) -l:libjansson.a
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $(FUZZ_OBJ) -l:libjansson.a -l:libz.a
 
 $(FUZZ)/make_corpus: tests/fuzz/make_corpus.c $(FLAGS_FILE) $(CORE_LIB)
 	$(say) LINK $@

@@ -28,6 +28,29 @@ int main()
 }
 """
 
+HOST = r"""// c++
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <errno.h>
+#include <sys/resource.h>
+#include "sim.h"
+int main()
+{
+    struct rlimit lock = {1 << 20, 1 << 20};
+    CUcontext context;
+    CUdeviceptr device;
+    void *p = 0;
+    if (setrlimit(RLIMIT_MEMLOCK, &lock) || cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) ||
+        cuCtxSetCurrent(context) || cuMemHostAlloc(&p, 64 << 20, 0) || cuMemAlloc_v2(&device, 1 << 20))
+        return 9;
+    sim_fail_always("cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+    errno = 77;
+    if (cuMemHostAlloc(&p, 512 << 20, 0) != CUDA_ERROR_OUT_OF_MEMORY || errno != 77)
+        return 8;
+    return cuMemHostAlloc(&p, 512 << 20, 0) == CUDA_ERROR_OUT_OF_MEMORY ? 3 : 7;
+}
+"""
+
 
 class Oom(vt.Case):
     def scenario(self, name, status, **options):
@@ -60,6 +83,17 @@ class Oom(vt.Case):
                 lines.append(line)
                 lines = None if line.startswith("vramtrack: next:") else lines
         return reports
+
+    def test_page_locked_memory(self):
+        done = self.run_program(vt.compile(HOST, "-lcuda", name="host_oom"))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        found = [f for f in self.report()["findings"] if f["family"] == "limit"]
+        self.assertEqual(len(found), 1, found)
+        evidence = "\n".join(found[0]["evidence"])
+        self.assertIn("This process had page-locked 64.00 MiB already.", evidence)
+        self.assertRegex(evidence, r"The host had [0-9.]+ [MGT]iB available")
+        self.assertIn("ulimit -l allows 1.00 MiB of locked memory.", evidence)
+        self.assertEqual([(a["saves_bytes"], a["enough"]) for a in found[0]["advice"]], [(64 * MIB, False), (None, False)])
 
     def assert_retry(self, failures):
         self.assertEqual(self.failures(), failures)

@@ -97,6 +97,7 @@ static void test_repeated_oom(void **state)
                              .count = 1,
                              .total_bytes = 8 * GIB,
                              .free_bytes = 512 * MIB,
+                             .reserved_bytes = 7 * GIB,
                              .moment = VT_NONE};
     const struct vt_finding *finding;
     struct vt_oom_group group;
@@ -123,7 +124,7 @@ static void test_repeated_oom(void **state)
     assert_true(vt_model_oom_group(&o.a.model, 31).first);
     finding = find(&o, VT_FAMILY_CAPACITY, VT_LIKELY);
     assert_string_equal(finding->title, "GPU 0 was full: 1.00 GiB did not fit."); /* the first one */
-    assert_string_equal(finding->evidence[0], "511.00 MiB were free of 8.00 GiB.");
+    assert_string_equal(finding->evidence[0], "511.00 MiB were free of 8.00 GiB: 513.00 MiB more were needed.");
     assert_string_equal(finding->evidence[1], "1.00 to 1.03 GiB were requested by demo+0x1234, 31 times.");
     close_it(&o);
     fixture_end(&f);

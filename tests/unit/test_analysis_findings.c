@@ -143,6 +143,7 @@ static void test_oom_verdicts(void **state)
                              .requested_bytes = 4096 * MIB,
                              .free_bytes = 1024 * MIB,
                              .total_bytes = 8192 * MIB,
+                             .reserved_bytes = 6656 * MIB,
                              .moment = VT_NONE};
     struct vt_failure *record;
     struct opened o;
@@ -157,7 +158,11 @@ static void test_oom_verdicts(void **state)
     close_it(&o);
 
     record = (struct vt_failure *)fixture_record(&f, VT_FAILURES, 0);
-    record->free_bytes = 5000 * MIB; /* enough was free */
+    record->free_bytes = 5000 * MIB; /* enough was free, by far */
+    open_at(&o, &f, NULL);
+    assert_non_null(find(&o, VT_FAMILY_LIMIT, VT_LIKELY));
+    close_it(&o);
+    record->free_bytes = 4100 * MIB; /* a little more than enough: somebody may have given it back meanwhile */
     open_at(&o, &f, NULL);
     assert_non_null(find(&o, VT_FAMILY_LIMIT, VT_POSSIBLE));
     close_it(&o);

@@ -66,6 +66,14 @@ error 'report: bad number' 2 '--top' "$v" report --top 0 .
 error 'report: bad colour' 2 'always' "$v" report --colour=blue .
 error 'report: bad --fail-on' 2 "no 'frob'" "$v" report --fail-on oom,frob .
 error 'report: bad --fail-on lists all' 2 'leak, growth, fragmentation, cache, waste, pending, capacity, limit, misuse, overhead, oom, retry, framework_oom, failed_alloc, failed_free, double_free, interior_pointer, unknown_pointer, wrong_api\)' "$v" report --fail-on frob .
+error 'export: no format' 2 'torch-snapshot, pprof, perfetto, speedscope, folded, csv or prometheus is needed' "$v" export .
+error 'export: unknown format' 2 'flame: torch-snapshot, pprof, perfetto, speedscope, folded, csv or prometheus is needed' "$v" export --format flame .
+error 'export: bad type' 2 'live, at-peak, allocated or leaked' "$v" export --format folded --type dead .
+error 'export: bad level' 2 'driver, tensor or all' "$v" export --format folded --level cpu .
+error 'export: bad number' 2 'from 1 to' "$v" export --format perfetto --events 0 .
+error 'export: option of another format' 2 '--moment is not for --format perfetto' "$v" export --format perfetto --moment end .
+error 'export: missing file' 2 'nothere.*No such file' "$v" export --format csv nothere.vtr
+error 'export: empty directory' 2 'no recording' "$v" export --format csv .
 error 'report: flag with a value' 2 'takes no value' "$v" report --json=yes .
 echo 'this is no recording' >text.vtr
 : >empty.vtr

@@ -214,7 +214,7 @@ verdict '--all --moment: what has none is named' "$? $(grep -c '^GPU memory of' 
 # Equal failures are shown once, and the first one is explained.
 fresh; run -- ./program again; "$v" report out >text
 has 'again and again: once' '^  oom: cudaMalloc .*, 31 times, 16.00 to 46.00 GiB requested' text
-verdict 'again and again: one finding' "$(grep -c '^  capacity' text)" 1
+verdict 'again and again: one finding' "$(grep -c '^  capacity (' text)" 1
 verdict 'again and again: JSON keeps them' "$("$v" report --json out | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["failures"]))')" 31
 
 # Deep recursion, and the same code reached over different addresses.

@@ -43,7 +43,7 @@ uint64_t vt_now(void)
     return now;
 }
 
-uint32_t vt_thread_index(void)
+uint32_t vt_thread_new(void)
 {
     return 0;
 }

@@ -104,7 +104,8 @@ static CUresult free_async(const struct vt_call *call, __typeof__(&cuMemFreeAsyn
                            bool per_thread)
 {
     void *graph;
-    struct vt_freeing f = {0};
+    struct vt_freeing f;
+    f.recorded = false;
     if (vt_graph_captures(stream, per_thread, &graph)) /* it becomes a node, and frees nothing now */
         vt_free_direct(call, p);
     else

@@ -135,13 +135,16 @@ static int64_t unknown_block(struct vt_allocator *a, const struct telling *told)
 
 static void block_back(const struct telling *told)
 {
-    struct vt_freeing f = {.space = VT_SPACE_TENSOR, .key = told->key};
+    struct vt_freeing f;
     const char *library = library_at(told->caller, told->device);
     if (!vt_state_recording())
         return;
     vt_watch_finalizing();
     if (!vt_state_lock(false))
         return;
+    f.space = VT_SPACE_TENSOR; /* what vt_take_off reads; an initializer would cost more than the rest */
+    f.key = told->key;
+    f.free_stack = f.free_python = 0;
     bool known = vt_take_off(&f, VT_KINDS(VT_KIND_DEVICE));
     struct vt_allocator *r = record_of(told->device, library);
     if (r)

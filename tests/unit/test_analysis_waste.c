@@ -1,0 +1,193 @@
+/*
+ * Findings about memory that was not given back by the right call, or that nobody asked for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test_tensor_fixture.h"
+
+/* A place of the program's own, of a kind. */
+static uint32_t own_place(struct tensors *t, unsigned kind, uint64_t where)
+{
+    uint32_t total = fixture_total(&t->f, VT_LEVEL_DRIVER, kind, kind == VT_KIND_REGISTERED ? -1 : 0, 0, 0, 0, 0, 0);
+
+    return place(t, total, fixture_frame(&t->f, fixture_frame(&t->f, 0, t->app, where), t->ours, 0x77), 0);
+}
+
+static const struct vt_finding *titled(const struct opened *o, const char *text)
+{
+    uint32_t i;
+
+    for (i = 0; i < o->a.findings.count; i++)
+        if (strstr(o->a.findings.list[i].title, text))
+            return &o->a.findings.list[i];
+    return NULL;
+}
+
+static void test_reset_with_live_memory(void **state)
+{
+    const struct vt_finding *finding;
+    struct opened o;
+    struct tensors t;
+    uint32_t site;
+
+    (void)state;
+    tensors_begin(&t);
+    site = own_place(&t, VT_KIND_DEVICE, 0x500);
+    book(&t, site, 16 * MIB, false);
+    book(&t, site, 16 * MIB, false);
+    book(&t, site, 16 * MIB, false);
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_MISUSE));
+    close_it(&o);
+    site_record(&t.f, site)->free_calls = 1;
+    site_record(&t.f, site)->retired = 2;
+    open_at(&o, &t.f, NULL);
+    finding = find(&o, VT_FAMILY_MISUSE, VT_POSSIBLE);
+    assert_non_null(finding);
+    assert_string_equal(finding->title,
+                        "2 allocations (about 32.00 MiB) were live when the context was reset or destroyed.");
+    assert_non_null(strstr(finding->evidence[0], "2 of 3 (device) by demo"));
+    assert_int_equal(finding->sites[0], site);
+    close_it(&o);
+    site_record(&t.f, site)->kind = VT_KIND_GRAPH; /* ends with its graph, as it should */
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_MISUSE));
+    close_it(&o);
+    tensors_end(&t);
+}
+
+static void test_handles_and_registrations(void **state)
+{
+    const struct vt_finding *finding;
+    uint32_t physical, registered, i;
+    struct opened o;
+    struct tensors t;
+
+    (void)state;
+    tensors_begin(&t);
+    physical = own_place(&t, VT_KIND_VMM_PHYSICAL, 0x500);
+    registered = own_place(&t, VT_KIND_REGISTERED, 0x600);
+    for (i = 0; i < 3; i++)
+        hold(&t, physical, i + 1, 2 * MIB);
+    slot_record(&t, hold(&t, physical, 9, 32 * MIB))->flags = VT_SLOT_RELEASED;
+    hold(&t, registered, 0x10000, 4 * MIB);
+    open_at(&o, &t.f, NULL);
+    finding = titled(&o, "by a handle that was never released");
+    assert_non_null(finding);
+    assert_string_equal(finding->title, "3 physical allocations hold 6.00 MiB by a handle that was never released.");
+    assert_int_equal(finding->family, VT_FAMILY_MISUSE);
+    assert_int_equal(finding->confidence, VT_POSSIBLE);
+    assert_int_equal(finding->sites[0], physical);
+    finding = titled(&o, "by a mapping that was never undone");
+    assert_string_equal(finding->title, "1 physical allocation holds 32.00 MiB by a mapping that was never undone.");
+    assert_non_null(strstr(finding->advice[0].text, "cuMemUnmap"));
+    finding = titled(&o, "page-locked");
+    assert_string_equal(finding->title, "1 registration of host memory keeps 4.00 MiB page-locked.");
+    assert_int_equal(finding->sites[0], registered);
+    close_it(&o);
+    fixture_header(&t.f)->end = VT_END_RUNNING; /* a killed process could not */
+    fixture_header(&t.f)->end_ns = 0;
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_MISUSE));
+    close_it(&o);
+    tensors_end(&t);
+}
+
+static void test_padding(void **state)
+{
+    const struct vt_finding *finding;
+    struct opened o;
+    struct tensors t;
+    uint32_t site;
+
+    (void)state;
+    tensors_begin(&t);
+    site = own_place(&t, VT_KIND_DEVICE, 0x500);
+    hold(&t, site, BASE, 512000000); /* a million rows of 36 bytes, each padded to 512 */
+    site_record(&t.f, site)->requested_bytes = 36000000;
+    open_at(&o, &t.f, NULL);
+    finding = find(&o, VT_FAMILY_WASTE, VT_LIKELY);
+    assert_non_null(finding);
+    assert_int_equal(finding->advice[0].saves_bytes, 476000000);
+    assert_non_null(strstr(finding->evidence[0], "34.33 MiB asked for, 488.28 MiB taken (1322 % more) in 1 by demo"));
+    close_it(&o);
+    site_record(&t.f, site)->requested_bytes = 500000000; /* 2 % */
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_WASTE));
+    close_it(&o);
+    tensors_end(&t);
+}
+
+static void test_tiny(void **state)
+{
+    const struct vt_finding *finding;
+    struct opened o;
+    struct tensors t;
+    uint32_t site;
+
+    (void)state;
+    tensors_begin(&t);
+    site = own_place(&t, VT_KIND_DEVICE, 0x500);
+    site_record(&t.f, site)->live_count = site_record(&t.f, site)->alloc_calls = 100000;
+    site_record(&t.f, site)->live_bytes = site_record(&t.f, site)->requested_bytes = 1600000;
+    open_at(&o, &t.f, NULL);
+    finding = find(&o, VT_FAMILY_WASTE, VT_POSSIBLE);
+    assert_non_null(finding);
+    assert_non_null(strstr(finding->title, "100000 tiny allocations take 256 bytes each at least: 22.89 MiB or more"));
+    assert_int_equal(finding->advice[0].saves_bytes, 24000000);
+    close_it(&o);
+    site_record(&t.f, site)->live_count = 100;
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_WASTE));
+    close_it(&o);
+    tensors_end(&t);
+}
+
+static void test_workspaces_of_threads(void **state)
+{
+    const struct vt_finding *finding;
+    uint32_t site, i;
+    struct opened o;
+    struct tensors t;
+
+    (void)state;
+    tensors_begin(&t);
+    site = tensor_place(&t, "multiply", 5);
+    i = fixture_string(&t.f, "torch.cublas_workspace");
+    site_record(&t.f, site)->api = i;
+    for (i = 0; i < 8; i++)
+        hold(&t, site, BASE + i * 32 * MIB, 32 * MIB);
+    open_at(&o, &t.f, NULL);
+    assert_null(titled(&o, "workspaces of a library"));
+    close_it(&o);
+    site_record(&t.f, site)->streams = 0xff;
+    site_record(&t.f, site)->threads = 1;
+    open_at(&o, &t.f, NULL);
+    finding = titled(&o, "workspaces of a library");
+    assert_non_null(finding);
+    assert_string_equal(finding->title, "8 workspaces of a library for 8 streams: 256.00 MiB.");
+    assert_int_equal(finding->family, VT_FAMILY_OVERHEAD);
+    assert_int_equal(finding->advice[0].saves_bytes, 224 * MIB);
+    close_it(&o);
+    tensors_end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reset_with_live_memory),
+        cmocka_unit_test(test_handles_and_registrations),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_workspaces_of_threads),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
