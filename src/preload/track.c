@@ -7,7 +7,6 @@
 #include "preload/track.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "preload/codes.h"
 #include "preload/context.h"

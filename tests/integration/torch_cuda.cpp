@@ -78,6 +78,8 @@ PUBLIC void *getCurrentCUDABlasHandle()
 
 PUBLIC void *getCUDABlasLtWorkspace()
 {
+    if (!getCurrentCUDABlasHandle()) /* first, as PyTorch does: it has its workspace already or makes it now */
+        return nullptr;
     static auto workspace = new DataPtr(make(8u << 20));
     return workspace->get();
 }

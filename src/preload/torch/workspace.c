@@ -58,9 +58,10 @@ typedef struct data_pointer made;
         function *real = (function *)real_function(VT_T_##name, #name); \
         if (!real)                                                      \
             return NOTHING;                                             \
+        uint8_t around = vt_phase_tls.workspace;                        \
         vt_phase_tls.workspace = !vt_options()->off;                    \
         made r = real arguments;                                        \
-        vt_phase_tls.workspace = 0;                                     \
+        vt_phase_tls.workspace = around;                                \
         return r;                                                       \
     }
 
@@ -77,9 +78,10 @@ WORKSPACE(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, SIZED, PASS_SIZED)
         function *real = (function *)real_function(VT_T_##name, #name); \
         if (!real)                                                      \
             return NULL;                                                \
+        uint8_t around = vt_phase_tls.workspace;                        \
         vt_phase_tls.workspace = !vt_options()->off;                    \
         void *r = real(first);                                          \
-        vt_phase_tls.workspace = 0;                                     \
+        vt_phase_tls.workspace = around;                                \
         return r;                                                       \
     }
 
