@@ -164,8 +164,9 @@ struct vt_growth vt_model_growth_of(const struct vt_model *m, const struct vt_si
         per_step(&growth, steps - steps / 2);
         return growth;
     }
-    if (vt_model_never_freed(row)) {
-        per_step(&growth, steps - vt_model_steps_until(m->reading, site->first_ns));
+    if (vt_model_never_freed(row)) { /* from the first allocation's step to the last one's, both included */
+        per_step(&growth, 1 + vt_model_steps_until(m->reading, vt_model_last_ns(m, row)) -
+                              vt_model_steps_until(m->reading, site->first_ns));
         return growth;
     }
     before = vt_model_live_at(site, half_ns, m->moment_ns, row->live_bytes, &since);

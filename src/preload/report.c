@@ -143,11 +143,22 @@ void vt_report_oom(uint32_t failure)
     errno = saved;
 }
 
+/* Under `vramtrack run` the command reports, from the file: what never got there would be lost. */
+static bool is_in_memory_only(void)
+{
+    if (!vt_state_lock(false))
+        return false;
+    bool memory = !vt_state.writer.path[0] || (vt_header() && vt_header()->flags & VT_FLAG_NO_SPACE);
+    vt_state_unlock();
+    return memory;
+}
+
 void vt_report_end(void)
 {
     const struct vt_options *o = vt_options();
     int saved = errno;
+    bool here = o->report == VT_REPORT_MODE_ALL && (!o->under_run || is_in_memory_only());
     struct vt_report_request request = {.fd = 2, .colour = terminal(), .cause = VT_REPORT_EXIT, .failure = VT_NONE};
-    report(o->report == VT_REPORT_MODE_ALL && !o->under_run ? &request : NULL);
+    report(here ? &request : NULL);
     errno = saved;
 }

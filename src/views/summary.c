@@ -196,7 +196,7 @@ static bool write_peaks(struct vt_out *out, const struct vt_model *m)
             vt_view_device(out, scope->device);
     }
     if (!shown)
-        vt_out_text(out, "nothing was allocated");
+        vt_out_text(out, *m->missing ? "what was allocated is not in the recording" : "nothing was allocated");
     return shown > 0;
 }
 

@@ -356,8 +356,10 @@ static void write_totals(struct vt_out *out, const struct vt_model *m)
                       (unsigned long long)t->alloc_calls, (unsigned long long)t->free_calls,
                       (unsigned long long)(t->failed_allocs + t->failed_frees));
     }
+    if (m->total_count && m->recorded && m->recorded->kind != VT_MOMENT_END)
+        vt_out_text(out, "  (peak, allocations, frees and failed: of the whole run; live and count: at the moment)\n");
     if (!m->total_count)
-        vt_out_text(out, "  nothing was allocated\n");
+        vt_out_text(out, *m->missing ? "  not in the recording\n" : "  nothing was allocated\n");
 }
 
 static void write_site(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
@@ -384,8 +386,9 @@ static void write_site(struct vt_out *out, const struct vt_analysis *a, const st
     vt_out_format(out, "; at the peak %s", vt_format_bytes(peak, site->at_peak_bytes));
     if (group->sites == 1)
         vt_out_format(out, ", own peak %s", vt_format_bytes(own, s->peak_bytes));
-    vt_out_format(out, "; %llu allocated, %llu freed, %d thread%s", (unsigned long long)group->alloc_calls,
-                  (unsigned long long)group->free_calls, threads, threads == 1 ? "" : "s");
+    vt_out_format(out, "; %llu allocated, %llu freed, %d%s thread%s", (unsigned long long)group->alloc_calls,
+                  (unsigned long long)group->free_calls, threads, threads == 64 ? " or more" : "", /* bits of a set */
+                  threads == 1 ? "" : "s");
     if (group->retired)
         vt_out_format(out, ", %llu ended with their context or graph", (unsigned long long)group->retired);
     if (group->sites > 1)
@@ -405,7 +408,7 @@ static void write_sites(struct vt_out *out, const struct vt_analysis *a, const s
 
     heading(out, "Who holds it");
     if (!m->site_count)
-        vt_out_text(out, "  nothing was allocated\n");
+        vt_out_text(out, *m->missing ? "  not in the recording\n" : "  nothing was allocated\n");
     for (i = 0; i < m->site_count; i++)
         all += vt_view_is_shown(a, &m->sites[i]);
     if (most > all)

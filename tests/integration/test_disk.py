@@ -71,6 +71,22 @@ class Disk(vt.Case):
     def test_directory_that_takes_no_files(self):
         self.check(self.run_steps("/proc/self"), ["/proc/self: ", "VRAMTRACK_DIR"])
 
+    def test_figures_under_run_without_a_file(self):
+        """The command has nothing to report from then: what the library counted in memory is said by the library."""
+        env = self.environment()
+        env.pop("LD_PRELOAD", None)
+        done = subprocess.run([vt.COMMAND, "run", "-o", "/proc/self", "--"] + self.program("hold=2000", "end=3"), env=env, cwd=self.dir,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("peak 7.81 MiB on GPU 0", done.stderr)
+        self.assertNotIn("nothing was allocated", done.stderr)
+
+    def test_warnings_are_plain_text(self):
+        done = subprocess.run(self.program("hold=1", "end=3"), env=self.environment(VRAMTRACK_EVENTS="\x1b[31mx\x7f\x9by\u20ac", VRAMTRACK_REPORT="off"),
+                              cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("VRAMTRACK_EVENTS=?[31mx???y\u20ac", done.stderr.decode())
+
     def test_not_a_directory(self):
         path = os.path.join(self.dir, "file")
         with open(path, "w") as f:

@@ -161,7 +161,7 @@ static void test_optimizer_state(void **state)
 /* Steps that keep something: every step, or every second one. */
 static void test_growth_with_steps(void **state)
 {
-    uint32_t every, second, temporary, step;
+    uint32_t every, second, temporary, between, step;
     const struct vt_finding *finding;
     const struct vt_site_row *row;
     struct opened o;
@@ -171,6 +171,7 @@ static void test_growth_with_steps(void **state)
     next = 0;
     begin(&t);
     every = tensor_place(&t, "train_step", 10);
+    between = tensor_place(&t, "log_loss", 13);
     second = tensor_place(&t, "train_step", 11);
     temporary = tensor_place(&t, "train_step", 12);
     for (step = 0; step < 24; step++) {
@@ -179,6 +180,7 @@ static void test_growth_with_steps(void **state)
             keep(&t, second, 8 * MIB);
         book(&t, temporary, 64 * MIB, false);
         step_ends(&t);
+        keep(&t, between, 4 * MIB); /* behind the step's end: 24 of them belong to 24 steps all the same */
     }
     /* What the place with less held in time: intervals of 16 ms, of which the run has 7. */
     site_record(&t.f, second)->history_shift = 24;
@@ -195,6 +197,8 @@ static void test_growth_with_steps(void **state)
     assert_int_equal(row->growth.bytes, 384 * MIB);
     assert_int_equal(row->growth.steps, 24);
     assert_true(row->growth.bytes_per_step == 16.0 * MIB);
+    assert_int_equal(vt_model_site(&o.a.model, between)->growth.steps, 24);
+    assert_true(vt_model_site(&o.a.model, between)->growth.bytes_per_step == 4.0 * MIB);
     assert_non_null(strstr(finding->evidence[0], "16.00 MiB more per step over 24 steps"));
     row = vt_model_site(&o.a.model, second);
     assert_int_equal(row->growth.steps, 23);
