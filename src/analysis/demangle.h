@@ -22,7 +22,11 @@ bool vt_is_mangled(const char *name);
 /* The name of a Rust symbol without its hash: "core::fmt::write". NULL if it is none or cannot be read. As above. */
 char *vt_demangle_rust(const char *symbol);
 
-/* Cuts arguments and return type off a demangled name, in place. Names without an argument list stay as they are. */
+/*
+ * Cuts arguments and return type off a demangled name, in place; those of functions around it too, and of lambdas:
+ * "real::go(int)::{lambda(int)#1}::operator()(int) const" -> "real::go::{lambda}::operator()" (the second of a kind is
+ * "{lambda#2}"). These are the words for what debug information leaves unnamed (dwarf.c).
+ */
 void vt_demangled_shorten(char *name);
 
 #endif

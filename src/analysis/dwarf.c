@@ -16,6 +16,8 @@
 #include "analysis/objfile.h"
 
 #define DEPTH_MAX 128
+#define NESTED_MAX 8     /* functions in each other whose names make up one name */
+#define MEMBERS_MAX 1000 /* looked at to tell what a type is */
 
 /* The entries around an address: functions and inlined calls, outermost first. */
 struct chain {
@@ -76,31 +78,79 @@ static bool has_scope_name(int tag)
            tag == DW_TAG_union_type;
 }
 
-/* "scope::name" from the entries around a declaration, outermost first, for functions without a linkage name. */
-static char *qualified(const struct vt_elfutils *elf, Dwarf_Die *scopes, uint32_t count, const char *name)
+/* A lambda's type has no name; it is known by its call operator. */
+static const char *unnamed_type(const struct vt_elfutils *elf, Dwarf_Die *type)
 {
-    size_t bytes = strlen(name) + 1;
-    const char *part;
-    char *text;
-    uint32_t i;
+    Dwarf_Die member;
+    const char *name;
+    unsigned looked = 0;
 
-    for (i = 0; i < count; i++)
+    if (elf->dwarf_child(type, &member))
+        return "{unnamed type}";
+    do {
+        name = elf->dwarf_tag(&member) == DW_TAG_subprogram ? elf->dwarf_diename(&member) : NULL;
+        if (name && !strcmp(name, "operator()"))
+            return "{lambda}";
+    } while (++looked < MEMBERS_MAX && !elf->dwarf_siblingof(&member, &member));
+    return "{unnamed type}";
+}
+
+/* The words are those of shortened C++ symbols; see demangle.h. */
+static const char *scope_name(const struct vt_elfutils *elf, Dwarf_Die *scope)
+{
+    const char *name = elf->dwarf_diename(scope);
+
+    if (name)
+        return name;
+    return elf->dwarf_tag(scope) == DW_TAG_namespace ? "(anonymous namespace)" : unnamed_type(elf, scope);
+}
+
+static char *function_name(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *die, unsigned depth);
+
+/* Index + 1 of the innermost function that a type in `scopes` is local to; 0: none. A function right in a function
+ * (Fortran) goes by its own name. */
+static uint32_t last_function(const struct vt_elfutils *elf, Dwarf_Die *scopes, uint32_t count)
+{
+    bool type = false;
+
+    for (; count; count--) {
+        int tag = elf->dwarf_tag(&scopes[count - 1]);
+
+        if (tag == DW_TAG_subprogram && type)
+            return count;
+        type |= has_scope_name(tag);
+    }
+    return 0;
+}
+
+/* "scope::name" from the entries around a declaration, outermost first, for functions without a linkage name. A function
+ * among them stands for what is around it: its own name is qualified, and it may be defined elsewhere than declared. */
+static char *qualified(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *scopes, uint32_t count,
+                       const char *name, unsigned depth)
+{
+    uint32_t first = depth < NESTED_MAX ? last_function(elf, scopes, count) : 0, i;
+    char *outer = first ? function_name(elf, unit, &scopes[first - 1], depth + 1) : NULL, *text;
+    size_t bytes = strlen(name) + 1 + (outer ? strlen(outer) + 2 : 0);
+
+    for (i = first; i < count; i++)
         if (has_scope_name(elf->dwarf_tag(&scopes[i])))
-            bytes += ((part = elf->dwarf_diename(&scopes[i])) ? strlen(part) : 21) + 2;
+            bytes += strlen(scope_name(elf, &scopes[i])) + 2;
     if ((text = malloc(bytes))) {
         text[0] = '\0';
-        for (i = 0; i < count; i++)
-            if (has_scope_name(elf->dwarf_tag(&scopes[i]))) {
-                part = elf->dwarf_diename(&scopes[i]);
-                strcat(strcat(text, part ? part : "(anonymous namespace)"), "::");
-            }
+        if (outer)
+            strcat(strcat(text, outer), "::");
+        for (i = first; i < count; i++)
+            if (has_scope_name(elf->dwarf_tag(&scopes[i])))
+                strcat(strcat(text, scope_name(elf, &scopes[i])), "::");
         strcat(text, name);
     }
+    free(outer);
     return text;
 }
 
 /* The same from a declaration of another unit (dwz, link-time optimization), which has no index. */
-static char *qualified_elsewhere(const struct vt_elfutils *elf, Dwarf_Die *declared, const char *name)
+static char *qualified_elsewhere(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *declared,
+                                 const char *name, unsigned depth)
 {
     Dwarf_Die *scopes = NULL, outermost_first[VT_SCOPES_MAX];
     int found = elf->dwarf_getscopes_die(declared, &scopes), i;
@@ -109,11 +159,12 @@ static char *qualified_elsewhere(const struct vt_elfutils *elf, Dwarf_Die *decla
     for (i = found - 1; i >= 1 && count < VT_SCOPES_MAX; i--)
         outermost_first[count++] = scopes[i];
     free(scopes);
-    return qualified(elf, outermost_first, count, name);
+    return qualified(elf, unit, outermost_first, count, name, depth);
 }
 
-/* The name of a function or inlined call, malloc'ed; NULL if it has none. */
-static char *function_name(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *die)
+/* The name of a function or inlined call, malloc'ed; NULL if it has none. depth: 0, or how many functions this one is
+ * around of, each in the next. */
+static char *function_name(const struct vt_elfutils *elf, struct vt_unit *unit, Dwarf_Die *die, unsigned depth)
 {
     Dwarf_Attribute attribute;
     Dwarf_Die declared, scopes[VT_SCOPES_MAX];
@@ -135,8 +186,8 @@ static char *function_name(const struct vt_elfutils *elf, struct vt_unit *unit, 
         return strdup(name);
     declared = declaration(elf, die);
     if (declared.cu != unit->die.cu)
-        return qualified_elsewhere(elf, &declared, name);
-    return qualified(elf, scopes, vt_unit_scopes(unit, elf, &declared, scopes), name);
+        return qualified_elsewhere(elf, unit, &declared, name, depth);
+    return qualified(elf, unit, scopes, vt_unit_scopes(unit, elf, &declared, scopes), name, depth);
 }
 
 /* Where the inlined call stands in its caller. */
@@ -231,7 +282,7 @@ static uint32_t find_frames(struct vt_object *o, uint64_t address, struct vt_obj
     for (i = 0; i < chain.count; i++) {
         Dwarf_Die *die = &chain.die[chain.count - 1 - i];
 
-        frames[i].function = function_name(o->elf, found, die);
+        frames[i].function = function_name(o->elf, found, die, 0);
         if (i + 1 < chain.count)
             call_place(o->elf, unit, die, &frames[i + 1]);
     }

@@ -103,12 +103,20 @@ struct vt_unit *vt_units_find(struct vt_units *u, const struct vt_elfutils *elf,
     return NULL;
 }
 
-/* Entries that hold functions of their own, in C++ and Rust. A class of C++ only declares its methods. */
-static bool holds_functions(int tag, bool types_too)
+/* How far inside functions are looked for. */
+enum inside { INSIDE_NAMESPACES, INSIDE_TYPES, INSIDE_FUNCTIONS };
+
+/* Entries that hold functions of their own, in C++ and Rust. A class of C++ only declares its methods, but one in a
+ * function, as that of a lambda, has them inside. */
+static bool holds_functions(int tag, enum inside inside)
 {
     if (tag == DW_TAG_namespace || tag == DW_TAG_module)
         return true;
-    return types_too && (tag == DW_TAG_structure_type || tag == DW_TAG_enumeration_type || tag == DW_TAG_union_type);
+    if (inside == INSIDE_FUNCTIONS &&
+        (tag == DW_TAG_subprogram || tag == DW_TAG_lexical_block || tag == DW_TAG_class_type))
+        return true;
+    return inside != INSIDE_NAMESPACES &&
+           (tag == DW_TAG_structure_type || tag == DW_TAG_enumeration_type || tag == DW_TAG_union_type);
 }
 
 static void add_function(struct vt_unit *unit, uint32_t *room, const struct vt_elfutils *elf, Dwarf_Die *die)
@@ -129,8 +137,8 @@ static void add_function(struct vt_unit *unit, uint32_t *room, const struct vt_e
     }
 }
 
-/* Walks over all that a unit declares but for the insides of functions and classes. */
-static void walk_functions(struct vt_unit *unit, uint32_t *room, const struct vt_elfutils *elf, bool types_too)
+/* Walks over all that a unit declares but for what holds_functions() says no to. */
+static void walk_functions(struct vt_unit *unit, uint32_t *room, const struct vt_elfutils *elf, enum inside inside)
 {
     Dwarf_Die at[VT_SCOPES_MAX];
     unsigned depth = 0;
@@ -142,7 +150,7 @@ static void walk_functions(struct vt_unit *unit, uint32_t *room, const struct vt
 
         if (tag == DW_TAG_subprogram)
             add_function(unit, room, elf, &at[depth]);
-        if (holds_functions(tag, types_too) && depth + 1 < VT_SCOPES_MAX &&
+        if (holds_functions(tag, inside) && depth + 1 < VT_SCOPES_MAX &&
             !elf->dwarf_child(&at[depth], &at[depth + 1])) {
             depth++;
             continue;
@@ -163,23 +171,22 @@ static int function_by_start(const void *left, const void *right)
     return a->end > b->end ? -1 : a->end < b->end;
 }
 
-static void read_functions(struct vt_unit *unit, const struct vt_elfutils *elf)
+static void read_functions(struct vt_unit *unit, const struct vt_elfutils *elf, enum inside inside)
 {
     uint32_t room = 0;
 
-    unit->functions_read = true;
-    walk_functions(unit, &room, elf, elf->dwarf_srclang(&unit->die) == DW_LANG_Rust);
+    free(unit->functions);
+    unit->functions = NULL;
+    unit->function_count = 0;
+    walk_functions(unit, &room, elf, inside);
     if (unit->function_count)
         qsort(unit->functions, unit->function_count, sizeof *unit->functions, function_by_start);
 }
 
-Dwarf_Die *vt_unit_function(struct vt_unit *unit, const struct vt_elfutils *elf, uint64_t address)
+static Dwarf_Die *find_function(struct vt_unit *unit, uint64_t address)
 {
-    uint32_t low = 0, high, back;
+    uint32_t low = 0, high = unit->function_count, back;
 
-    if (!unit->functions_read)
-        read_functions(unit, elf);
-    high = unit->function_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
@@ -192,6 +199,21 @@ Dwarf_Die *vt_unit_function(struct vt_unit *unit, const struct vt_elfutils *elf,
         if (address < unit->functions[low - 1].end)
             return &unit->functions[low - 1].die;
     return NULL;
+}
+
+Dwarf_Die *vt_unit_function(struct vt_unit *unit, const struct vt_elfutils *elf, uint64_t address)
+{
+    Dwarf_Die *found;
+
+    if (!unit->functions_read) {
+        unit->functions_read = true;
+        read_functions(unit, elf, elf->dwarf_srclang(&unit->die) == DW_LANG_Rust ? INSIDE_TYPES : INSIDE_NAMESPACES);
+    }
+    if ((found = find_function(unit, address)) || unit->inner_read)
+        return found;
+    unit->inner_read = true; /* a second look only where it is needed: it goes over many times as many entries */
+    read_functions(unit, elf, INSIDE_FUNCTIONS);
+    return find_function(unit, address);
 }
 
 /* Adds an entry if it has children, which then begin at *child. 0: it has none, or there is no memory. */
@@ -223,7 +245,7 @@ static void read_scopes(struct vt_unit *unit, const struct vt_elfutils *elf)
     for (;;) {
         uint32_t added = add_scope(unit, &room, elf, &at[depth], number[depth], &child);
 
-        if (added && holds_functions(elf->dwarf_tag(&at[depth]), false) && depth + 1 < VT_SCOPES_MAX) {
+        if (added && holds_functions(elf->dwarf_tag(&at[depth]), INSIDE_NAMESPACES) && depth + 1 < VT_SCOPES_MAX) {
             at[++depth] = child;
             number[depth] = added;
             continue;

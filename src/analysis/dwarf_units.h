@@ -31,8 +31,8 @@ struct vt_scope_entry {
 
 struct vt_unit {
     Dwarf_Die die;
-    bool functions_read, scopes_read;
-    struct vt_function_range *functions; /* by start */
+    bool functions_read, inner_read, scopes_read; /* inner: functions in functions as well */
+    struct vt_function_range *functions;          /* by start */
     uint32_t function_count;
     struct vt_scope_entry *scopes; /* by start */
     uint32_t scope_count;

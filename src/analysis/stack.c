@@ -108,23 +108,37 @@ static int add_native(struct vt_trace *trace, uint32_t *room, const struct vt_re
     return 0;
 }
 
+/* A stack that begins where threads and programs do is whole, however long it is. Recordings without a depth (0) come
+ * from no recorder of ours. */
+static void note_cut(struct vt_trace *trace, uint32_t depth, const uint32_t taken[2])
+{
+    bool whole = trace->count && vt_fold_is_start(&trace->frames[trace->count - 1]);
+
+    trace->cut_native = depth && taken[0] >= depth && !whole;
+    trace->cut_python = depth && taken[1] >= depth;
+}
+
 /* All frames of a stack, each as what it is: a damaged file may mix the languages. */
 static int take_stack(struct vt_trace *trace, const struct vt_reading *reading, struct vt_symbols *symbols,
                       uint32_t stack)
 {
     uint32_t ids[VT_STACK_FRAMES_MAX], count = vt_reading_stack(reading, stack, ids, VT_STACK_FRAMES_MAX), i, room = 0;
+    uint32_t taken[2] = {0, 0}; /* recorded frames, native and Python */
 
     memset(trace, 0, sizeof *trace);
     trace->user = VT_NONE;
     for (i = 0; i < count; i++) {
         const struct vt_frame *frame = vt_reading_frame(reading, ids[i]);
 
+        if (frame)
+            taken[frame->module == VT_PYTHON]++;
         if (frame && (frame->module == VT_PYTHON ? add_python(trace, &room, reading, frame)
                                                  : add_native(trace, &room, reading, symbols, frame))) {
             vt_trace_free(trace);
             return -ENOMEM;
         }
     }
+    note_cut(trace, vt_reading_header(reading)->stack_depth, taken);
     return 0;
 }
 
@@ -141,6 +155,7 @@ int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, str
 {
     const struct vt_stack_style plain = {0};
     struct vt_trace natives, pythons;
+    bool cut_native, cut_python;
     int error;
 
     style = style ? style : &plain;
@@ -152,6 +167,8 @@ int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, str
         vt_trace_free(&natives);
         return error;
     }
+    cut_native = natives.cut_native || pythons.cut_native;
+    cut_python = natives.cut_python || pythons.cut_python;
     vt_name_generated(&natives, reading);
     vt_mark_interpreter(&natives);
     vt_fold_native(&natives);
@@ -166,6 +183,8 @@ int vt_trace_build(struct vt_trace *trace, const struct vt_reading *reading, str
         if (error)
             return error;
     }
+    trace->cut_native = cut_native;
+    trace->cut_python = cut_python;
     vt_fold_less(trace);
     vt_choose_user(trace, style->user_paths);
     return 0;

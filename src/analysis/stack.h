@@ -42,7 +42,8 @@ struct vt_display_frame {
 struct vt_trace {
     struct vt_display_frame *frames;
     uint32_t count;
-    uint32_t user; /* index; VT_NONE: no frames */
+    uint32_t user;               /* index; VT_NONE: no frames */
+    bool cut_native, cut_python; /* as many frames as the recording keeps: what is outside of them is not known */
 };
 
 enum vt_show_stacks { VT_SHOW_MERGED, VT_SHOW_PYTHON, VT_SHOW_NATIVE };

@@ -49,6 +49,25 @@ void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame)
     vt_view_name(out, vt_format_place(place, sizeof place, frame), 0);
 }
 
+static bool has_python(const struct vt_trace *trace)
+{
+    uint32_t i;
+
+    for (i = 0; i < trace->count; i++)
+        if (trace->frames[i].lang == VT_LANG_PYTHON)
+            return true;
+    return false;
+}
+
+void vt_view_cut(struct vt_out *out, const char *indent, const struct vt_trace *trace, uint32_t depth)
+{
+    if (!trace->cut_native && !trace->cut_python)
+        return;
+    /* Python's frames may be whole where the native ones, which are many more, are not. */
+    vt_out_format(out, "%s... cut at %u %sframes (VRAMTRACK_DEPTH)\n", indent, depth,
+                  !trace->cut_python && has_python(trace) ? "native " : "");
+}
+
 void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace)
 {
     const struct vt_display_frame *leaf = vt_trace_leaf(trace);

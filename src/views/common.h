@@ -23,6 +23,10 @@ void vt_view_name(struct vt_out *out, const char *name, size_t most);
 /* A frame in one line: "function (file.cu:12)". */
 void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame);
 
+/* "... cut at 64 frames (VRAMTRACK_DEPTH)" as a line behind `indent`; nothing if the stack is whole. depth: the most frames
+ * of a language that the recording keeps. */
+void vt_view_cut(struct vt_out *out, const char *indent, const struct vt_trace *trace, uint32_t depth);
+
 /* " [at::native::empty_cuda]": the native function that the trace's Python user frame called; nothing if there is none. */
 void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace);
 

@@ -7,7 +7,8 @@
  * "python" (whose Python frames were read, or why none were) and "nvml" (who was asked about other processes, or why nobody
  * was), a device's "card_bytes" and "driver_reserved_bytes" (the whole card as NVML knows it) and its account's
  * "driver_reserved" (what of that is part of "total_bytes"), a site's "user_frame" (index in "frames") and
- * "holds_tensors" (level driver: a framework hands this memory on), and an advice's "enough" (alone it would have let the
+ * "holds_tensors" (level driver: a framework hands this memory on), a site's and a failure's "cut" (the outer end of its
+ * frames is missing: the stack was as deep as the recording keeps), and an advice's "enough" (alone it would have let the
  * request succeed that failed). Segments are in json_fragmentation.c.
  */
 #include <errno.h>
@@ -225,8 +226,8 @@ static json_t *moment(const struct vt_analysis *a, uint32_t i)
 }
 
 /* Frames in merged order, without our own and those that Python frames stand for. *user: where the user frame is among
- * them, or -1. */
-static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack, int *user)
+ * them, or -1. `of` gets "cut"; NULL: nobody does. */
+static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack, int *user, json_t *of)
 {
     json_t *list = json_array(), *object;
     struct vt_trace trace;
@@ -254,6 +255,8 @@ static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t pyth
         set(object, "offset", number_if(f->lang == VT_LANG_NATIVE, f->offset));
         json_array_append_new(list, object);
     }
+    if (of)
+        set(of, "cut", json_boolean(trace.cut_native || trace.cut_python));
     vt_trace_free(&trace);
     return list;
 }
@@ -348,7 +351,7 @@ static json_t *site(const struct vt_analysis *a, uint32_t i)
     set(object, "holds_tensors", json_boolean(row->pool));
     set(object, "verdict", chars(row->verdict));
     set(object, "growth", growth(&row->growth));
-    set(object, "frames", frames(a, s->stack, s->python_stack, &user));
+    set(object, "frames", frames(a, s->stack, s->python_stack, &user, object));
     set(object, "user_frame", number_if(user >= 0, (uint64_t)user));
     return object;
 }
@@ -372,9 +375,9 @@ static json_t *failure(const struct vt_analysis *a, uint32_t i)
     set(object, "reserved_bytes", number(f->reserved_bytes));
     set(object, "driver_visible", json_boolean(f->driver_visible));
     set(object, "pointer_offset", number_if(f->kind == VT_FAILURE_INTERIOR_POINTER, f->pointer_offset));
-    set(object, "frames", frames(a, f->stack, f->python_stack, &user));
-    set(object, "allocated_at", frames(a, f->allocated_at, f->allocated_python, &user));
-    set(object, "freed_at", frames(a, f->freed_at, f->freed_python, &user));
+    set(object, "frames", frames(a, f->stack, f->python_stack, &user, object));
+    set(object, "allocated_at", frames(a, f->allocated_at, f->allocated_python, &user, NULL));
+    set(object, "freed_at", frames(a, f->freed_at, f->freed_python, &user, NULL));
     return object;
 }
 

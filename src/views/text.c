@@ -201,7 +201,7 @@ static void write_frame(struct vt_out *out, const struct vt_trace *trace, uint32
 }
 
 static void write_trace(struct vt_out *out, const struct vt_report_request *request, const char *indent,
-                        const struct vt_trace *trace)
+                        const struct vt_trace *trace, uint32_t depth)
 {
     uint32_t i, same, end, shown = 0;
 
@@ -222,6 +222,7 @@ static void write_trace(struct vt_out *out, const struct vt_report_request *requ
     }
     if (!trace->count)
         vt_out_format(out, "%s(no stack)\n", indent);
+    vt_view_cut(out, indent, trace, depth);
 }
 
 static void write_stack(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request,
@@ -230,7 +231,7 @@ static void write_stack(struct vt_out *out, const struct vt_analysis *a, const s
     struct vt_trace trace;
 
     vt_view_trace(a, &trace, stack, python_stack);
-    write_trace(out, request, indent, &trace);
+    write_trace(out, request, indent, &trace, vt_reading_header(a->model.reading)->stack_depth);
     vt_trace_free(&trace);
 }
 
@@ -396,7 +397,7 @@ static void write_site(struct vt_out *out, const struct vt_analysis *a, const st
     if (site->verdict)
         vt_out_format(out, " [%s]", site->verdict);
     vt_out_text(out, "\n");
-    write_trace(out, request, "      ", &trace);
+    write_trace(out, request, "      ", &trace, vt_reading_header(a->model.reading)->stack_depth);
     vt_trace_free(&trace);
 }
 

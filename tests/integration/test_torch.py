@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import unittest
 
 import vt
 
@@ -562,6 +563,7 @@ int main(int argc, char **argv)
 }
 """
 
+    @unittest.skipIf(vt.SAN == "tsan", "a library with TSan in it can't be opened by a program without")
     def test_a_program_without_pytorch_does_not_find_them(self):
         program, place = vt.compile(self.PROGRAM, name="names"), libraries()
         command = [program, place + "/libc10.so"]

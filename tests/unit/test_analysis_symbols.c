@@ -381,7 +381,17 @@ static void test_shorten(void **state)
         {"operator<<(std::ostream&, A)", "operator<<"},
         {"A::operator bool() const", "A::operator bool"},
         {"A::operator->() const", "A::operator->"},
-        {"main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"},
+        {"main::{lambda(int)#1}::operator()(int) const", "main::{lambda}::operator()"},
+        {"real::go2()::{lambda(unsigned long)#1}::operator()(unsigned long) const", "real::go2::{lambda}::operator()"},
+        {"B::q(int) const::{lambda(int)#2}::operator()(int) const::{lambda(int)#1}::operator()(int) const",
+         "B::q::{lambda#2}::operator()::{lambda}::operator()"},
+        {"int g<int>(int)::{lambda(int)#1}::operator()(int) const::L::h(int)", "g<int>::{lambda}::operator()::L::h"},
+        {"f(void (*)(int), A<(B)1>) const &::{unnamed type#1}::go()", "f::{unnamed type}::go"},
+        {"std::_Function_handler<int (int), main::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)",
+         "std::_Function_handler<int (int), main::{lambda(int)#1}>::_M_invoke"},
+        {"A::operator()(int)::{lambda()#1}::operator bool() const", "A::operator()::{lambda}::operator bool"},
+        {"f(::{lambda(", "f"},
+        {"{lambda(int", "{lambda(int"},
         {"(anonymous namespace)::f(int)", "(anonymous namespace)::f"},
         {"char const* ns::name<(Kind)3>(int)", "ns::name<(Kind)3>"},
         {"f(int) [clone .isra.0]", "f"},
@@ -395,7 +405,7 @@ static void test_shorten(void **state)
 
     (void)state;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char name[128];
+        char name[192];
 
         strcpy(name, names[i][0]);
         vt_demangled_shorten(name);

@@ -143,12 +143,99 @@ static void test_clang(void **state)
     check_compiler("clang", "clang++", "-O0");
 }
 
+/* Each label must be there once: what is inlined may leave no copy behind. */
+static const char local_source[] =
+    "#define NOINLINE __attribute__((noinline))\n"
+    "#define LABEL(name) asm volatile(#name \": nop\")\n"
+    "struct A { NOINLINE int member(int x) const; struct { NOINLINE int go(int x) { LABEL(in_unnamed); return x; } } "
+    "u; };\n"
+    "int A::member(int x) const {\n"
+    "  auto f = [x](int y) { LABEL(in_member);\n"
+    "    auto k = [y](int z) { LABEL(in_nested); return y + z; }; return x * k(y); };\n"
+    "  return f(3); }\n"
+    "namespace real { namespace { int free(int x) {\n"
+    "    auto f = [](int y) { LABEL(in_free); return y + 1; }; return f(x); } }\n"
+    "  NOINLINE int with_local(int x) {\n"
+    "    struct Local { int twice(int y) { LABEL(in_local); return 2 * y; } } l; return l.twice(x); }\n"
+    "  auto global = [](int x) { LABEL(in_global); return x - 1; }; }\n"
+    "int main(int n, char **) { A a; auto f = [&](int y) { LABEL(in_main); return y + n; };\n"
+    "  return a.member(n) + a.u.go(n) + real::free(n) + real::with_local(n) + real::global(n) + f(n); }\n";
+
+/* clang's symbols count what has no name in the whole unit: "$_1". */
+static const char *with_lambda(const char *from, char to[256])
+{
+    char *end = to;
+
+    while (*from && end < to + 240) {
+        if (strncmp(from, "$_", 2)) {
+            *end++ = *from++;
+            continue;
+        }
+        end = stpcpy(end, "{lambda}");
+        from += 2 + strspn(from + 2, "0123456789");
+    }
+    *end = '\0';
+    return to;
+}
+
+static void check_local(const char *flags)
+{
+    static const char *const names[][2] = {
+        {"in_unnamed", "A::{unnamed type}::go"},
+        {"in_member", "A::member::{lambda}::operator()"},
+        {"in_nested", "A::member::{lambda}::operator()::{lambda}::operator()"},
+        {"in_free", "real::(anonymous namespace)::free::{lambda}::operator()"},
+        {"in_local", "real::with_local::Local::twice"},
+        {"in_global", "real::global::{lambda}::operator()"},
+        {"in_main", "main::{lambda}::operator()"},
+    };
+    struct vt_object_frame frames[VT_OBJECT_FRAMES];
+    struct vt_object object;
+    uint32_t i, count;
+    char name[256];
+
+    put("local.cpp", local_source);
+    if (!vt_elfutils() || shell("command -v %s >/dev/null", strtok(strcpy(name, flags), " ")))
+        skip();
+    assert_int_equal(shell("%s local.cpp -o local", flags), 0);
+    vt_object_open(&object, in_folder("local"), NULL, 0);
+    assert_non_null(object.dwarf);
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        uint64_t address = address_of(names[i][0], "local");
+
+        if (!strcmp(names[i][0], "in_global") && !strncmp(flags, "clang", 5))
+            continue; /* not named after its variable */
+        assert_true(address);
+        assert_true((count = vt_object_dwarf(&object, address, frames)) > 0);
+        assert_non_null(frames[0].function);
+        assert_string_equal(with_lambda(frames[0].function, name), names[i][1]);
+        while (count--)
+            free(frames[count].function);
+    }
+    vt_object_close(&object);
+}
+
+/* What is in a function is named by it: the types of lambdas have no name, and gcc gives lambdas no linkage name. */
+static void test_local_gcc(void **state)
+{
+    (void)state;
+    check_local("g++ -g -O0");
+    check_local("g++ -g -O1");
+    check_local("g++ -g -O2 -gdwarf-4");
+    check_local("g++ -g -O2 -flto");
+}
+
+static void test_local_clang(void **state)
+{
+    (void)state;
+    check_local("clang++ -g -O0"); /* else it keeps second copies of what it inlined, and so of the labels */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gcc),
-        cmocka_unit_test(test_gcc_dwarf4),
-        cmocka_unit_test(test_clang),
+        cmocka_unit_test(test_gcc),       cmocka_unit_test(test_gcc_dwarf4),  cmocka_unit_test(test_clang),
+        cmocka_unit_test(test_local_gcc), cmocka_unit_test(test_local_clang),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -271,6 +271,32 @@ static void test_repetition(void **state)
     fixture_end(&f);
 }
 
+/* A native stack with as many frames as are kept, and one with fewer. */
+static void test_cut(void **state)
+{
+    struct vt_report_request request = {0};
+    struct fixture f;
+    uint32_t app, total, stack = 0;
+    unsigned i;
+    char *text;
+
+    (void)state;
+    fixture_begin(&f);
+    fixture_header(&f)->stack_depth = 9;
+    app = fixture_module(&f, "/nowhere/demo", 0);
+    total = fixture_total(&f, VT_LEVEL_DRIVER, VT_KIND_DEVICE, 0, 6 << 20, 2, 6 << 20, 2, 0);
+    for (i = 0; i < 8; i++)
+        stack = fixture_frame(&f, stack, app, 0x2000);
+    fixture_site(&f, total, stack, "cudaMalloc", 2 << 20, 1, 1, 0);
+    fixture_site(&f, total, fixture_frame(&f, stack, app, 0x3000), "cudaMalloc", 4 << 20, 1, 1, 0);
+    text = written(vt_text_write, &f, &request);
+    assert_non_null(strstr(text, "      demo+0x3000\n      demo+0x2000\n      ... 7 more of the same\n"
+                                 "      ... cut at 9 frames (VRAMTRACK_DEPTH)\n"));
+    assert_ptr_equal(strstr(strstr(text, "... cut at") + 1, "... cut at"), NULL);
+    free(text);
+    fixture_end(&f);
+}
+
 /* All allocations go through one function: its callers tell the holders apart. */
 static void test_wrapper(void **state)
 {
@@ -304,7 +330,8 @@ int main(void)
         cmocka_unit_test(test_cut_names),    cmocka_unit_test(test_cut_command),
         cmocka_unit_test(test_words),        cmocka_unit_test(test_everything_at_once),
         cmocka_unit_test(test_nothing_held), cmocka_unit_test(test_device_of_failure),
-        cmocka_unit_test(test_repetition),   cmocka_unit_test(test_wrapper),
+        cmocka_unit_test(test_repetition),   cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_wrapper),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,13 +209,61 @@ static void test_json(void **state)
     json_decref(root);
 }
 
+static void depth_5(struct fixture *f, struct sample *s)
+{
+    (void)s;
+    fixture_header(f)->stack_depth = 5; /* as many as the pool's Python stack has; its native one has six */
+}
+
+/* The native stack is full, but begins in the C library, where programs do. */
+static void depth_6(struct fixture *f, struct sample *s)
+{
+    (void)s;
+    fixture_header(f)->stack_depth = 6;
+}
+
+static void depth_64(struct fixture *f, struct sample *s)
+{
+    (void)s;
+    fixture_header(f)->stack_depth = 64;
+}
+
+static bool pool_is_cut(void (*change)(struct fixture *, struct sample *))
+{
+    const struct vt_report_request request = {0};
+    char *text = written(vt_json_write, request, change);
+    json_t *root = json_loads(text, 0, NULL), *cut;
+    bool is;
+
+    assert_non_null(root);
+    cut = at(json_object_get(root, "sites"), 0, "cut");
+    assert_true(json_is_boolean(cut));
+    is = json_is_true(cut);
+    json_decref(root);
+    free(text);
+    return is;
+}
+
+/* A stack with as many frames as are kept says so. */
+static void test_cut(void **state)
+{
+    struct vt_report_request request = {0};
+
+    (void)state;
+    need(written(vt_text_write, request, depth_5),
+         "<module> (train.py:50)\n      ... cut at 5 frames (VRAMTRACK_DEPTH)\n", NULL);
+    need(written(vt_text_write, request, depth_6), "GPU memory", "... cut at");
+    need(written(vt_text_write, request, depth_64), "GPU memory", "... cut at");
+    assert_true(pool_is_cut(depth_5));
+    assert_false(pool_is_cut(depth_64));
+    assert_false(pool_is_cut(NULL)); /* no depth in the header */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_switches), cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_json),   cmocka_unit_test(test_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
