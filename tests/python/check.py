@@ -64,6 +64,7 @@ def expected():
 class Check:
     def __init__(self):
         self.count = self.frames = self.different = 0
+        self.none_allowed = False  # where which frames are right can't be told
         self.told, self.lock, self.mine = [], threading.Lock(), threading.local()
 
     def differences(self):
@@ -87,7 +88,7 @@ class Check:
         with self.lock:  # threads may be truly parallel
             self.count += 1
             self.frames += len(want)
-            if got == want:
+            if got == want or (self.none_allowed and not got):
                 return
             self.different += 1
             if len(self.told) < 3:
@@ -125,7 +126,7 @@ def run_shapes(chosen):
             say("--", shape.__name__, note)
         elif check.different != different:
             say("NO", shape.__name__, "%d of %d stacks differ: %s" % (check.different - different, check.count - count, check.told))
-        elif check.count == count and shape.__name__ not in ("forked", "newer_syntax", "subinterpreters"):
+        elif check.count == count and shape.__name__ not in ("forked", "newer_syntax"):
             say("NO", shape.__name__, "compared nothing")
     say("NO" if check.different or not check.count else "OK", "shapes", "%d stacks, %d frames compared, %d differ" %
         (check.count, check.frames, check.different))

@@ -3,39 +3,9 @@
  * stack must look like. An interpreter that is not what its version says (a fork with other structs) is not read at all.
  */
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "preload/python/interpreter.h"
-
-#define FIELDS 10
-
-/* Fields of one or several objects, gathered to be read by one call. */
-struct reader {
-    unsigned count;
-    size_t bytes;
-    struct iovec to[FIELDS], from[FIELDS];
-};
-
-static void want(struct reader *r, const void *object, unsigned offset, void *field, size_t size)
-{
-    if (offset == VT_PY_NONE)
-        return;
-    r->to[r->count] = (struct iovec){field, size};
-    r->from[r->count++] = (struct iovec){(void *)((uintptr_t)object + offset), size};
-    r->bytes += size;
-}
-
-/* By thread id: the process id stops working when the main thread has ended. */
-static bool fetch(struct reader *r)
-{
-    long n = syscall(SYS_process_vm_readv, syscall(SYS_gettid), r->to, (unsigned long)r->count, r->from,
-                     (unsigned long)r->count, 0ul);
-    bool all = n == (long)r->bytes;
-    r->count = 0, r->bytes = 0;
-    return all;
-}
+#include "preload/python/reader.h"
 
 struct frame {
     const void *code, *back;
@@ -222,7 +192,7 @@ static const char *check_frame(const struct vt_py *py, const struct frame *f)
     return NULL;
 }
 
-static const char *check_thread(const struct vt_py *py, const void *thread, const void **frame, bool *main)
+static const char *check_thread(const struct vt_py *py, const void *thread, bool own, const void **frame, bool *main)
 {
     const struct vt_py_layout *at = &py->at;
     unsigned long id = 0;
@@ -233,9 +203,11 @@ static const char *check_thread(const struct vt_py *py, const void *thread, cons
     want(&r, thread, at->thread_frame, frame, sizeof *frame);
     if (!fetch(&r))
         return "has a thread state that can't be read (or process_vm_readv is forbidden): no Python frames";
-    if (id != (unsigned long)pthread_self())
-        return "has a thread state of another thread: no Python frames";
     *main = interp == py->main_interp();
+    /* Since 3.12 a thread that runs a sub-interpreter has the state that it runs, which another thread may have made. */
+    own = own && (*main || py->at.minor < 12);
+    if (own && id != (unsigned long)pthread_self())
+        return "has a thread state of another thread: no Python frames";
     if (at->cframe_frame != VT_PY_NONE && *frame) {
         want(&r, *frame, at->cframe_frame, frame, sizeof *frame);
         if (!fetch(&r))
@@ -244,11 +216,11 @@ static const char *check_thread(const struct vt_py *py, const void *thread, cons
     return NULL;
 }
 
-bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *sound)
+bool vt_py_check(struct vt_py *py, const void *thread, bool own, unsigned depth, bool *sound)
 {
     const void *next = NULL;
     bool main = false;
-    const char *what = check_thread(py, thread, &next, &main);
+    const char *what = check_thread(py, thread, own, &next, &main);
     unsigned seen = 0, moving = 0;
     for (unsigned links = vt_py_links(depth); !what && next && links && seen < depth; links--) {
         struct frame f;

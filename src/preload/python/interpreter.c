@@ -108,6 +108,8 @@ static bool read_symbols(void *scope, struct vt_py *py)
     py->finalizing = (int (*)(void))finalizing;
     py->this_thread = (void *(*)(void))vt_real_dlsym(scope, "PyGILState_GetThisThreadState");
     py->main_interp = (void *(*)(void))vt_real_dlsym(scope, "PyInterpreterState_Main");
+    py->head_interp = (void *(*)(void))vt_real_dlsym(scope, "PyInterpreterState_Head");
+    py->gil_holder = (void *(*)(void))vt_real_dlsym(scope, "_PyThreadState_UncheckedGet");
     py->code_type = vt_real_dlsym(scope, "PyCode_Type");
     py->text_type = vt_real_dlsym(scope, "PyUnicode_Type");
     py->bytes_type = vt_real_dlsym(scope, "PyBytes_Type");

@@ -14,6 +14,9 @@ struct vt_py {
     void *(*this_thread)(void); /* PyGILState_GetThisThreadState: a read of thread-local storage */
     int (*finalizing)(void);    /* [_]Py_IsFinalizing: a read */
     void *(*main_interp)(void); /* PyInterpreterState_Main: a read */
+    void *(*head_interp)(void); /* PyInterpreterState_Head: a read; the newest interpreter */
+    void *(*gil_holder)(
+        void); /* _PyThreadState_UncheckedGet, NULL after 3.11: an atomic read; the state that has the GIL */
     const void *code_type, *text_type, *bytes_type;
     const char *status; /* one of the two texts, or a literal */
     char found[160], refusal[288];
@@ -37,8 +40,12 @@ void vt_py_disable(struct vt_py *py, const char *what);
 
 /* Reads through the kernel and checks the frames that a walk of `depth` frames from this thread state would read. False:
  * there are none, or they do not look as they should, and the interpreter was disabled. *sound: nothing speaks against
- * reading this thread without this, the next time. */
-bool vt_py_check(struct vt_py *py, const void *thread, unsigned depth, bool *sound);
+ * reading this thread without this, the next time. `own`: the state has this thread's id, or something is wrong. */
+bool vt_py_check(struct vt_py *py, const void *thread, bool own, unsigned depth, bool *sound);
+
+/* Up to 3.11, where there are sub-interpreters: which thread state this thread runs, given its first one (`own`). NULL: it
+ * can't be told, or no Python runs. System calls, as many as there are threads with a state; no lock, no malloc. */
+const void *vt_py_running_state(const struct vt_py *py, const void *own);
 
 /* Where the copy of a code object's instructions begins that a frame runs (free-threaded since 3.14): `index` is the frame's
  * tlbc_index, not 0, and `instr` the instruction that it is at. NULL: it can't be told. Seldom a system call, no lock. */

@@ -208,22 +208,31 @@ static void walk(const struct vt_py *py, const void *thread, struct vt_python_st
         walk_frames(py, COPIED, frame, stack, depth);
 }
 
-/* A thread without a state of its own (NULL), or whose state may be gone: Py_Finalize frees the states of other threads
- * and leaves them their pointers. So: first the pointer, then the question. */
-static const void *thread_state(const struct vt_py *py)
+/* Up to 3.11 a thread keeps the state that it had first, also while it runs another interpreter. */
+static bool has_other_interpreters(const struct vt_py *py)
 {
-    const void *thread = py->this_thread();
+    return py->at.minor <= 11 && py->head_interp && py->head_interp() != py->main_interp();
+}
+
+/* A thread without a state (NULL), or whose state may be gone: Py_Finalize frees the states of other threads and leaves
+ * them their pointers. So: first the pointer, then the question. *own: it is the thread's first, with its id. */
+static const void *thread_state(const struct vt_py *py, bool *own)
+{
+    const void *first = py->this_thread();
+    const void *thread = first && has_other_interpreters(py) ? vt_py_running_state(py, first) : first;
+    *own = thread == first;
     return thread && !py->finalizing() ? thread : NULL;
 }
 
 /* A thread that never runs Python (PyTorch's backward threads have a state, though) would be checked for ever, by two system
  * calls an allocation: its empty stack counts once another thread's stacks have shown that the layout is right. */
-static bool checked(struct vt_py *py, const void *thread, unsigned depth)
+static bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
 {
     bool sound;
     if (proven_stacks >= CHECKED_STACKS)
-        return vt_py_get64(thread, py->at.thread_id) == (uint64_t)pthread_self();
-    bool frames = vt_py_check(py, thread, depth, &sound);
+        return !own || vt_py_get64(thread, py->at.thread_id) == (uint64_t)pthread_self() ||
+               (py->at.minor >= 12 && vt_py_get(thread, py->at.thread_interp) != py->main_interp());
+    bool frames = vt_py_check(py, thread, own, depth, &sound);
     if (sound && (frames || __atomic_load_n(&layout_proven, __ATOMIC_RELAXED)) && ++proven_stacks == CHECKED_STACKS &&
         frames)
         __atomic_store_n(&layout_proven, true, __ATOMIC_RELAXED);
@@ -238,10 +247,11 @@ void vt_python_take(struct vt_python_stack *stack, unsigned depth)
     if (!vt_py_readable(py))
         return;
     int saved = errno;
-    const void *thread = thread_state(py);
+    bool own;
+    const void *thread = thread_state(py, &own);
     if (thread && depth > VT_PYTHON_FRAMES)
         depth = VT_PYTHON_FRAMES;
-    if (thread && depth && checked(py, thread, depth))
+    if (thread && depth && checked(py, thread, own, depth))
         walk(py, thread, stack, depth);
     errno = saved;
 }
