@@ -77,7 +77,7 @@ ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 ABS_BUILD = $(abspath $(BUILD))
 
 INCLUDES = -Iinclude -Isrc -isystem $(CUDA_INCLUDE)
-COMMON = -fPIC -fvisibility=hidden -ftls-model=initial-exec $(OPT) -g -Wall -Wextra -Werror $(INCLUDES) \
+COMMON = -fPIC -fno-plt -fvisibility=hidden -ftls-model=initial-exec $(OPT) -g -Wall -Wextra -Werror $(INCLUDES) \
          -DVT_VERSION='"$(VERSION)"'
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE= $(COMMON) $(CFLAGS)
 DEPS = -MMD -MP

@@ -361,7 +361,8 @@ void vt_book_event(const struct vt_event *event)
 void vt_book_mark(enum vt_event_type type, uint64_t address, uint64_t bytes)
 {
     uint32_t thread = vt_thread_index();
-    struct vt_event e = {.time_ns = vt_now(),
+    uint64_t now = vt_now(), newest = vt_header()->last_ns;
+    struct vt_event e = {.time_ns = now < newest ? newest : now, /* as vt_now_held() */
                          .address = address,
                          .bytes = bytes,
                          .site = VT_NONE,

@@ -20,11 +20,6 @@ static uint64_t capacity, used; /* capacity is a power of two */
 static uint32_t free_slots;     /* index + 1 of the newest free slot; a free slot's address field holds the next */
 static struct vt_grave *graves;
 
-struct vt_slot *vt_live_slot(const struct vt_node *node)
-{
-    return vt_writer_at(&vt_state.writer, VT_LIVE, node->slot - 1);
-}
-
 static uint64_t home(enum vt_space space, uint64_t address)
 {
     uint64_t h = (address ^ (uint64_t)space << 56) * 0x9e3779b97f4a7c15ull;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "vramtrack/recording.h"
+#include "preload/state.h"
 
 /* Keys of different spaces never meet: a reservation, its first mapping and an array handle may share a number. */
 enum vt_space {
@@ -42,7 +42,10 @@ struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct 
 
 void vt_live_remove(struct vt_node *node);
 
-struct vt_slot *vt_live_slot(const struct vt_node *node);
+static inline struct vt_slot *vt_live_slot(const struct vt_node *node)
+{
+    return vt_writer_at(&vt_state.writer, VT_LIVE, node->slot - 1);
+}
 
 /* The live allocation of VT_SPACE_POINTER that contains an address; NULL. Walks the table: for failures only. */
 struct vt_node *vt_live_containing(uint64_t address);

@@ -9,8 +9,7 @@
 #include "preload/process.h"
 #include "preload/warn.h"
 
-static struct vt_options options;
-static int state; /* 0: not read, 1: read */
+struct vt_known_options vt_known_options;
 
 enum option {
     DIR_,
@@ -174,16 +173,14 @@ static void read_environment(struct vt_options *o, bool complain)
     }
 }
 
-const struct vt_options *vt_options(void)
+const struct vt_options *vt_options_read(void)
 {
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE))
-        return &options;
     struct vt_options o = {
         .native = true, .python = true, .depth = 64, .limit_bytes = 256ull << 20, .events = 1u << 20, .nvml = true};
     read_environment(&o, false);
-    options = o;
-    __atomic_store_n(&state, 1, __ATOMIC_RELEASE);
-    return &options;
+    vt_known_options.values = o;
+    __atomic_store_n(&vt_known_options.read, true, __ATOMIC_RELEASE);
+    return &vt_known_options.values;
 }
 
 void vt_options_resolve_directory(void)
@@ -197,7 +194,7 @@ void vt_options_resolve_directory(void)
         return;
     absolute[n] = '/';
     strcpy(absolute + n + 1, directory);
-    options.directory = absolute;
+    vt_known_options.values.directory = absolute;
 }
 
 void vt_options_complain(void)

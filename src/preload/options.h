@@ -28,7 +28,19 @@ struct vt_options {
 
 #define VT_DEPTH_MAX 256u
 
-const struct vt_options *vt_options(void);
+/* Behind vt_options(). */
+extern struct vt_known_options {
+    struct vt_options values;
+    bool read;
+} vt_known_options;
+const struct vt_options *vt_options_read(void);
+
+static inline const struct vt_options *vt_options(void)
+{
+    if (__builtin_expect(__atomic_load_n(&vt_known_options.read, __ATOMIC_ACQUIRE), 1))
+        return &vt_known_options.values;
+    return vt_options_read();
+}
 
 /* A relative VRAMTRACK_DIR means a place seen from where the process starts: called at load, before the program can change
  * its directory. */

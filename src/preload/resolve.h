@@ -17,10 +17,10 @@
 #define VT_EXPORT __attribute__((visibility("default")))
 
 /* No entry points: what a record names instead where a framework's allocator did something. */
-#define VT_FRAMEWORK_TABLE(X)                    \
-    X(torch_caching, "torch.caching_allocator")  \
-    X(torch_workspace, "torch.cublas_workspace") \
-    X(torch_async, "torch.async_allocator")      \
+#define VT_FRAMEWORK_TABLE(X)                     \
+    X(torch_caching, "torch.caching_allocator")   \
+    X(torch_workspace, "torch.cublas_workspace")  \
+    X(torch_async, "torch.async_allocator")       \
     X(torch_uncached, "torch.uncached_allocator") \
     X(jax, "jax")
 

@@ -173,12 +173,7 @@ static int read_counts(struct dl_phdr_info *info, size_t size, void *to)
     return 1; /* the first object is enough: the counts are global */
 }
 
-static uint64_t salt;
-
-uint64_t vt_stack_salt(void)
-{
-    return __atomic_load_n(&salt, __ATOMIC_RELAXED);
-}
+uint64_t vt_stack_salt_now;
 
 void vt_stack_check_objects(void)
 {
@@ -186,7 +181,8 @@ void vt_stack_check_objects(void)
     unsigned long long now = 0;
     dl_iterate_phdr(read_counts, &now);
     if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) != now)
-        __atomic_fetch_add(&salt, 0x632be59bd9b4e019ull, __ATOMIC_RELAXED); /* odd: the low bits change too */
+        __atomic_fetch_add(&vt_stack_salt_now, 0x632be59bd9b4e019ull,
+                           __ATOMIC_RELAXED); /* odd: the low bits change too */
 }
 
 VT_EXPORT int dlclose(void *handle)

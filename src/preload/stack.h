@@ -68,7 +68,11 @@ void vt_stack_locate(const struct vt_stack *s, struct vt_stack_objects *objects)
 /* An address means another function once its library was closed and another lies there. So the hash under which a stack
  * is known is mixed with a salt, which vt_stack_check_objects changes if libraries were closed since its last call. That
  * takes the loader's lock; it is called after dlclose and for stacks that were never seen. */
-uint64_t vt_stack_salt(void);
+extern uint64_t vt_stack_salt_now;
+static inline uint64_t vt_stack_salt(void)
+{
+    return __atomic_load_n(&vt_stack_salt_now, __ATOMIC_RELAXED);
+}
 void vt_stack_check_objects(void);
 
 /* The frame id of a stack that was interned under this hash; 0: none. With the lock held. */

@@ -76,7 +76,7 @@ static uint64_t clock_ns(clockid_t clock)
 
 uint64_t vt_now(void)
 {
-    return clock_ns(CLOCK_MONOTONIC) - vt_state.start_mono_ns;
+    return vt_clock_read() - vt_state.start_mono_ns;
 }
 
 static uint64_t hash_text(const char *text)
@@ -146,7 +146,7 @@ static bool start(void)
         .events = o->events,
     };
     vt_options_complain();
-    vt_state.start_mono_ns = clock_ns(CLOCK_MONOTONIC);
+    vt_state.start_mono_ns = vt_clock_read();
     if (!vt_writer_open(&vt_state.writer, &wo)) {
         vt_state.stopped = true;
         vt_warn("not recording: no memory for the recording");

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/clock.h"
 #include "recording/writer.h"
 
 /* Per thread; plain words without destructors, because hooks run during thread teardown as well. Kept small: it lives
@@ -46,6 +47,7 @@ extern __thread struct vt_tls vt_tls;
 
 struct vt_state {
     struct vt_writer writer;
+    struct vt_clock clock; /* for vt_now_held */
     uint64_t start_mono_ns;
     uint32_t generation; /* counts forks: what threads remember of an older one is void */
     bool stopped;        /* an internal failure: no recording any more */
@@ -66,6 +68,14 @@ void vt_state_stop(const char *reason);
 
 /* Nanoseconds since the recording began. */
 uint64_t vt_now(void);
+
+/* The same, for half the time (clock.h), and never before the newest event. With the lock held. */
+static inline uint64_t vt_now_held(void)
+{
+    uint64_t now = vt_clock_quick(&vt_state.clock) - vt_state.start_mono_ns;
+    uint64_t newest = vt_writer_header(&vt_state.writer)->last_ns;
+    return now < newest ? newest : now;
+}
 
 static inline struct vt_header *vt_header(void)
 {

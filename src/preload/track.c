@@ -16,8 +16,8 @@
 #include "preload/moment.h"
 #include "preload/process_hooks.h"
 #include "preload/report.h"
-#include "preload/usage.h"
 #include "preload/torch/allocator.h"
+#include "preload/usage.h"
 
 _Static_assert(sizeof(struct vt_node) == 16, "the budget for a live allocation is 100 bytes");
 
@@ -146,7 +146,7 @@ static void mark_origin(uint32_t site, const struct vt_alloc *a)
 
 uint64_t vt_book(const struct vt_alloc *a, uint32_t site)
 {
-    uint64_t now = vt_now(), before = 0;
+    uint64_t now = vt_now_held(), before = 0;
     struct vt_node *old = vt_live_find(a->space, a->key);
     if (old) { /* the address was given out again: its end was not seen */
         before = vt_live_slot(old)->bytes;
@@ -217,7 +217,7 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
         if (total != VT_NONE)
             ((struct vt_total *)vt_writer_at(&vt_state.writer, VT_TOTALS, total))->failed_allocs++;
         struct vt_slot shown = {.bytes = a->bytes, .site = VT_NONE, .kind = (uint8_t)a->kind};
-        event(VT_EVENT_FAILED_ALLOC, &shown, 0, vt_now());
+        event(VT_EVENT_FAILED_ALLOC, &shown, 0, vt_now_held());
         report = vt_failure_alloc(&f, &t);
         vt_state_unlock();
     }
@@ -245,7 +245,7 @@ void vt_free_direct(const struct vt_call *call, uint64_t key)
     struct vt_slot tensor;
     if (!call->record || !vt_torch_is_direct() || !vt_state_lock(false))
         return;
-    end_direct(key, &tensor, VT_LEFT_BY_FREE, vt_now());
+    end_direct(key, &tensor, VT_LEFT_BY_FREE, vt_now_held());
     vt_state_unlock();
 }
 
@@ -255,7 +255,7 @@ bool vt_take_off(struct vt_freeing *f, unsigned kinds)
     struct vt_slot *s = n ? vt_live_slot(n) : NULL;
     if (!n || !(VT_KINDS(s->kind) & kinds))
         return false;
-    uint64_t now = vt_now();
+    uint64_t now = vt_now_held();
     f->slot = *s;
     f->freed_ns = now;
     f->owner = n->owner;
@@ -334,7 +334,7 @@ static void put_back(struct vt_freeing *f)
 {
     if (vt_live_find(f->space, f->key) || !vt_live_add(f->space, f->key, &f->slot, f->owner))
         return;
-    uint64_t now = vt_now();
+    uint64_t now = vt_now_held();
     vt_book_undo_free(f->slot.site, f->slot.bytes, f->slot.requested, f->slot.time_ns, f->freed_ns, now);
     pool_change(&f->slot, f->owner, (int64_t)f->slot.bytes);
     event(VT_EVENT_FAILED_FREE, &f->slot, f->free_stack, now);
@@ -399,7 +399,7 @@ void vt_retire(vt_leaves_fn *leaves, void *argument)
 {
     int saved = errno;
     if (vt_state_recording() && !vt_state.ending && vt_state_lock(false)) {
-        struct sweep s = {leaves, argument, vt_now()};
+        struct sweep s = {leaves, argument, vt_now_held()};
         vt_live_sweep(sweep_one, &s);
         if (vt_torch_is_direct())
             vt_live_sweep(sweep_direct, &s);

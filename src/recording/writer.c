@@ -170,11 +170,6 @@ void *vt_writer_append(struct vt_writer *w, enum vt_section section, uint64_t *i
     return vt_writer_at(w, section, i);
 }
 
-void vt_writer_publish(struct vt_writer *w, enum vt_section section)
-{
-    vt_writer_publish_many(w, section, 1);
-}
-
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it, and pages come one fault at a time */
 #endif

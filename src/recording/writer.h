@@ -87,7 +87,11 @@ static inline void *vt_writer_at(const struct vt_writer *w, enum vt_section sect
  * vt_writer_publish. NULL if the section is full; its `lost` counts up.
  */
 void *vt_writer_append(struct vt_writer *w, enum vt_section section, uint64_t *index);
-void vt_writer_publish(struct vt_writer *w, enum vt_section section);
+static inline void vt_writer_publish(struct vt_writer *w, enum vt_section section)
+{
+    struct vt_section_entry *s = &vt_writer_header(w)->section[section];
+    __atomic_store_n(&s->count, s->count + 1, __ATOMIC_RELEASE);
+}
 
 /* As vt_writer_append for `count` records in a row that the caller addresses one by one with vt_writer_at; the first
  * one's number, or UINT64_MAX. vt_writer_publish_many counts them. */

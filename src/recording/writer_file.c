@@ -104,7 +104,7 @@ static int reopen(struct vt_writer *w)
 static void lose_file(struct vt_writer *w, int error)
 {
     w->error = error;
-    w->state = VT_WRITER_PARTIAL;
+    __atomic_store_n(&w->state, VT_WRITER_PARTIAL, __ATOMIC_RELEASE);
     vt_writer_header(w)->flags |= VT_FLAG_NO_SPACE;
 }
 
@@ -237,7 +237,7 @@ bool vt_file_open(struct vt_writer *w, const struct vt_writer_options *o)
     w->device = st.st_dev;
     w->inode = st.st_ino;
     w->file_bytes = bytes;
-    w->state = VT_WRITER_FILE;
+    __atomic_store_n(&w->state, VT_WRITER_FILE, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -280,6 +280,6 @@ bool vt_file_open_in_memory(struct vt_writer *w)
 {
     if (!map_memory(w, 0, vt_round_up(VT_HEADER_BYTES, vt_page_bytes())))
         return false;
-    w->state = VT_WRITER_MEMORY;
+    __atomic_store_n(&w->state, VT_WRITER_MEMORY, __ATOMIC_RELEASE);
     return true;
 }

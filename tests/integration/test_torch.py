@@ -370,6 +370,21 @@ sys.stderr.write("still running\\n")
         running, said = self.done.stderr.index("still running"), self.done.stderr.index("could not get")
         self.assertLess(running, said)
 
+    def test_a_program_that_goes_on_gets_its_report(self):
+        """Two seconds later at the latest that CUDA is asked for memory; at once where an engine that runs backward is entered."""
+        self.python(self.FRACTION + '''\
+import time
+rt = ctypes.CDLL("libcudart.so.13")
+p = pointer()
+rt.cudaMalloc(ctypes.byref(p), size_t(MIB))
+sys.stderr.write("too early\\n")
+time.sleep(2.1)                                             # longer than the patience of failure.c
+rt.cudaMalloc(ctypes.byref(p), size_t(MIB))
+sys.stderr.write("still running\\n")
+''', VRAMTRACK_REPORT="oom")
+        places = [self.done.stderr.index(text) for text in ("too early", "could not get", "still running")]
+        self.assertEqual(places, sorted(places))
+
     def test_no_cuda_call_inside(self):
         """The driver is asked nothing by what happens in the reports."""
         text = self.FULL + '''\
@@ -567,8 +582,8 @@ int main(int argc, char **argv)
     def test_a_program_without_pytorch_does_not_find_them(self):
         program, place = vt.compile(self.PROGRAM, name="names"), libraries()
         command = [program, place + "/libc10.so"]
-        bare, under = self.run_program(command, preload=False).stdout, self.run_program(command).stdout
-        bare, under = bare.splitlines(), under.splitlines()
+        bare = self.run_program(command, preload=[vt.SAN_PRELOAD] if vt.SAN else False).stdout.splitlines()
+        under = self.run_program(command).stdout.splitlines()
         self.assertEqual(under[:24], bare[:24])  # the pointers, and whether there is an error to ask for
         self.assertEqual(bare[0], "before 0 none 1")
         self.assertEqual(bare[18], "handle 0 libc10.so")

@@ -8,10 +8,7 @@
 #include "preload/elf.h"
 #include "preload/stack.h"
 
-static struct {
-    void *function;
-    uint64_t salt; /* of vt_stack_salt, when it was found */
-} reals[VT_T_COUNT];
+struct vt_torch_found vt_torch_found[VT_T_COUNT];
 
 static const struct {
     const char *name, *library;
@@ -47,18 +44,13 @@ static int visit(struct dl_phdr_info *info, size_t size, void *argument)
     return !s->symbol || s->found;
 }
 
-void *vt_torch_real(enum vt_torch_function f)
+void *vt_torch_look_up(enum vt_torch_function f)
 {
     uint64_t salt = vt_stack_salt();
-    if (__atomic_load_n(&reals[f].salt, __ATOMIC_ACQUIRE) == salt) {
-        void *known = __atomic_load_n(&reals[f].function, __ATOMIC_RELAXED);
-        if (known)
-            return known;
-    }
     struct search s = {.library = functions[f].library, .symbol = functions[f].name};
     dl_iterate_phdr(visit, &s);
-    __atomic_store_n(&reals[f].function, s.found, __ATOMIC_RELAXED);
-    __atomic_store_n(&reals[f].salt, salt, __ATOMIC_RELEASE);
+    __atomic_store_n(&vt_torch_found[f].function, s.found, __ATOMIC_RELAXED);
+    __atomic_store_n(&vt_torch_found[f].salt, salt, __ATOMIC_RELEASE);
     return s.found;
 }
 

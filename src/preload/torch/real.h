@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "preload/stack.h"
 #include "preload/torch/table.h"
 
 enum vt_torch_function {
@@ -19,8 +20,23 @@ enum vt_torch_function {
         VT_T_COUNT
 };
 
+/* Behind vt_torch_real(): where each was found, and what vt_stack_salt() was then. */
+extern struct vt_torch_found {
+    void *function;
+    uint64_t salt;
+} vt_torch_found[VT_T_COUNT];
+void *vt_torch_look_up(enum vt_torch_function f);
+
 /* The real function; NULL if it is not loaded. Two loads once it was found; it is looked for again after a dlclose. */
-void *vt_torch_real(enum vt_torch_function f);
+static inline void *vt_torch_real(enum vt_torch_function f)
+{
+    if (__atomic_load_n(&vt_torch_found[f].salt, __ATOMIC_ACQUIRE) == vt_stack_salt()) {
+        void *known = __atomic_load_n(&vt_torch_found[f].function, __ATOMIC_RELAXED);
+        if (known)
+            return known;
+    }
+    return vt_torch_look_up(f);
+}
 
 /* A function of the first loaded library whose file name begins with `library` that exports it ("": of any object but this
  * library); NULL if there is none. A walk over all loaded objects: not for hot paths. */
