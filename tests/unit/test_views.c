@@ -20,6 +20,7 @@
 
 #include "analysis/format.h"
 #include "recording/reader.h"
+#include "test_golden.h"
 #include "test_reader_fixture.h"
 #include "views/out.h"
 #include "views/views.h"
@@ -53,28 +54,6 @@ static unsigned lines(const char *text)
     for (; *text; text++)
         count += *text == '\n';
     return count;
-}
-
-/* The folder of the golden files: beside this source, wherever the test is run from. */
-static void check_golden(const char *name, const char *text)
-{
-    char path[512], expected[32768] = "";
-    const char *slash = strrchr(__FILE__, '/'), *mode = getenv("VT_GOLDEN");
-    ssize_t got;
-    int fd;
-
-    snprintf(path, sizeof path, "%.*s/../golden/%s", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".", name);
-    if (mode && !strcmp(mode, "write")) {
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-        close(fd);
-    }
-    fd = open(path, O_RDONLY);
-    assert_true(fd >= 0);
-    got = read(fd, expected, sizeof expected - 1);
-    close(fd);
-    assert_true(got > 0);
-    assert_string_equal(text, expected);
 }
 
 static void test_golden_text(void **state)

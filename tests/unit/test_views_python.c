@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "recording/reader.h"
+#include "test_golden.h"
 #include "test_reader_fixture.h"
 #include "views/views.h"
 
@@ -51,25 +52,9 @@ static char *written(writer *view, struct vt_report_request request, void (*chan
     return text;
 }
 
-static void check_golden(const char *name, char *text)
+static void check_and_free(const char *name, char *text)
 {
-    char path[512], expected[32768] = "";
-    const char *slash = strrchr(__FILE__, '/'), *mode = getenv("VT_GOLDEN");
-    ssize_t got;
-    int fd;
-
-    snprintf(path, sizeof path, "%.*s/../golden/%s", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".", name);
-    if (mode && !strcmp(mode, "write")) {
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-        close(fd);
-    }
-    fd = open(path, O_RDONLY);
-    assert_true(fd >= 0);
-    got = read(fd, expected, sizeof expected - 1);
-    close(fd);
-    assert_true(got > 0);
-    assert_string_equal(text, expected);
+    check_golden(name, text);
     free(text);
 }
 
@@ -78,8 +63,8 @@ static void test_golden(void **state)
     const struct vt_report_request request = {0};
 
     (void)state;
-    check_golden("python.txt", written(vt_text_write, request, NULL));
-    check_golden("summary-python.txt", written(vt_summary_write, request, NULL));
+    check_and_free("python.txt", written(vt_text_write, request, NULL));
+    check_and_free("summary-python.txt", written(vt_summary_write, request, NULL));
 }
 
 static void need(char *text, const char *present, const char *absent)

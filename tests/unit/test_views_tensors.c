@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "recording/reader.h"
+#include "test_golden.h"
 #include "test_tensor_fixture.h"
 #include "views/views.h"
 
@@ -39,27 +40,6 @@ static char *written(writer *view, const struct fixture *f, struct vt_report_req
     close(fd);
     vt_reading_close(reading);
     return text;
-}
-
-static void check_golden(const char *name, const char *text)
-{
-    char path[512], expected[32768] = "";
-    const char *slash = strrchr(__FILE__, '/'), *mode = getenv("VT_GOLDEN");
-    ssize_t got;
-    int fd;
-
-    snprintf(path, sizeof path, "%.*s/../golden/%s", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".", name);
-    if (mode && !strcmp(mode, "write")) {
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-        close(fd);
-    }
-    fd = open(path, O_RDONLY);
-    assert_true(fd >= 0);
-    got = read(fd, expected, sizeof expected - 1);
-    close(fd);
-    assert_true(got > 0);
-    assert_string_equal(text, expected);
 }
 
 struct shown {
