@@ -14,6 +14,7 @@
 #include "analysis/model.h"
 #include "cli/cli.h"
 #include "cli/fail_on.h"
+#include "cli/input.h"
 #include "cli/progress.h"
 #include "cli/recordings.h"
 #include "recording/reader.h"
@@ -23,13 +24,11 @@
 
 struct options {
     const char *path; /* recording or directory */
-    const char *moment;
     const char *colour;
-    const char *user_paths;
-    enum vt_show_stacks stacks;
+    struct vt_view_options view;
     struct vt_fail_on fail_on;
     unsigned top;
-    bool json, all, all_frames, blocks;
+    bool json, all, blocks;
 };
 
 static const char help[] =
@@ -41,10 +40,7 @@ static const char help[] =
     "  --json               the report as JSON (schema vramtrack-report/1)\n"
     "  --blocks             with --json: every segment of a framework, and every block in it\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
-    "  --all                every recording in DIR, oldest first\n"
-    "  --all-frames         with the frames inside CUDA, the Python interpreter, the loader and the C library\n"
-    "  --stacks=WHAT        merged (default: Python and native frames in one list), python or native\n"
-    "  --user-paths LIST    prefixes of paths, separated by colons: files there are your own code\n"
+    "  --all                every recording in DIR, oldest first\n" VT_VIEW_STACKS_HELP
     "  --top N              show N places instead of the default number\n"
     "  --colour=WHEN        auto (default), always or never\n"
     "  --fail-on LIST       exit with status 1 if there is one of these, separated by commas:\n"
@@ -58,48 +54,21 @@ static const char help[] =
     "example:\n"
     "  vramtrack report --moment peak --top 30 .\n";
 
-enum {
-    OPT_JSON = VT_LONG_OTHERS,
-    OPT_MOMENT,
-    OPT_ALL,
-    OPT_ALL_FRAMES,
-    OPT_TOP,
-    OPT_COLOUR,
-    OPT_FAIL_ON,
-    OPT_STACKS,
-    OPT_USER_PATHS,
-    OPT_BLOCKS
-};
+enum { OPT_JSON = VT_LONG_VIEW_END, OPT_ALL, OPT_TOP, OPT_COLOUR, OPT_FAIL_ON, OPT_BLOCKS };
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
-    {"moment", required_argument, NULL, OPT_MOMENT},
     {"all", no_argument, NULL, OPT_ALL},
-    {"all-frames", no_argument, NULL, OPT_ALL_FRAMES},
     {"top", required_argument, NULL, OPT_TOP},
     {"colour", required_argument, NULL, OPT_COLOUR},
     {"color", required_argument, NULL, OPT_COLOUR},
     {"fail-on", required_argument, NULL, OPT_FAIL_ON},
-    {"stacks", required_argument, NULL, OPT_STACKS},
-    {"user-paths", required_argument, NULL, OPT_USER_PATHS},
+    VT_VIEW_LONG_OPTIONS,
     {"blocks", no_argument, NULL, OPT_BLOCKS},
     {"help", no_argument, NULL, VT_LONG_HELP},
     {"version", no_argument, NULL, VT_LONG_VERSION},
     {NULL, 0, NULL, 0},
 };
-
-static int set_stacks(struct options *options, const char *value)
-{
-    static const char *const words[] = {
-        [VT_SHOW_MERGED] = "merged", [VT_SHOW_PYTHON] = "python", [VT_SHOW_NATIVE] = "native"};
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (!strcmp(value, words[i])) {
-            options->stacks = (enum vt_show_stacks)i;
-            return 0;
-        }
-    return vt_fail(VERB, "--stacks=%s: merged, python or native is needed", value);
-}
 
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct options *options, int option, const char *value)
@@ -116,12 +85,6 @@ static int set_option(struct options *options, int option, const char *value)
     case OPT_ALL:
         options->all = true;
         return 0;
-    case OPT_ALL_FRAMES:
-        options->all_frames = true;
-        return 0;
-    case OPT_MOMENT:
-        options->moment = value;
-        return 0;
     case OPT_TOP:
         if (!vt_parse_number(value, 1, 1000000, &number))
             return vt_fail(VERB, "--top %s: a number from 1 to 1000000 is needed", value);
@@ -131,11 +94,6 @@ static int set_option(struct options *options, int option, const char *value)
         if (strcmp(value, "auto") && strcmp(value, "always") && strcmp(value, "never"))
             return vt_fail(VERB, "--colour=%s: auto, always or never is needed", value);
         options->colour = value;
-        return 0;
-    case OPT_STACKS:
-        return set_stacks(options, value);
-    case OPT_USER_PATHS:
-        options->user_paths = value;
         return 0;
     default:
         return vt_fail_on_parse(&options->fail_on, value);
@@ -157,7 +115,8 @@ static int parse(struct options *options, int argc, char **argv)
             return vt_print_version();
         if (option == '?' || option == ':')
             return vt_fail_option(VERB, option, argv);
-        if (set_option(options, option, optarg))
+        if (vt_is_view_option(option) ? vt_set_view_option(VERB, &options->view, option, optarg)
+                                      : set_option(options, option, optarg))
             return VT_EXIT_ERROR;
     }
     if (argc - optind > 1)
@@ -175,20 +134,6 @@ static bool wants_colour(const struct options *options)
     if (strcmp(options->colour, "auto"))
         return !strcmp(options->colour, "always");
     return vt_wants_colour(STDOUT_FILENO);
-}
-
-static int fail_moment(struct vt_reading *reading, const char *moment)
-{
-    struct vt_model model;
-    char names[512] = "";
-    size_t used = 0;
-
-    if (vt_model_build(&model, reading, NULL))
-        return vt_fail(VERB, "out of memory");
-    for (uint32_t i = 0; i < model.moment_count && used < sizeof(names); i++)
-        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "", model.moments[i].name);
-    vt_model_free(&model);
-    return vt_fail(VERB, "there is no moment '%s' (there are: %s)", moment, names);
 }
 
 /* Writes all of a file to standard output. Returns 0 or a negative errno. */
@@ -237,12 +182,12 @@ static int write_views(struct vt_reading *reading, const struct options *options
 {
     const struct vt_report_request request = {
         .recording_path = vt_reading_name(reading),
-        .moment = options->moment,
+        .moment = options->view.moment,
         .fd = STDOUT_FILENO,
         .colour = wants_colour(options),
-        .all_frames = options->all_frames,
-        .stacks = options->stacks,
-        .user_paths = options->user_paths,
+        .all_frames = options->view.all_frames,
+        .stacks = options->view.stacks,
+        .user_paths = options->view.user_paths,
         .blocks = options->blocks,
         .top = options->top,
         .cause = VT_REPORT_EXIT,
@@ -250,26 +195,23 @@ static int write_views(struct vt_reading *reading, const struct options *options
     };
     int error;
 
-    if (options->moment && !vt_model_has_moment(reading, options->moment)) {
-        if (!options->all)
-            return fail_moment(reading, options->moment);
-        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->moment);
+    if (options->view.moment && !vt_model_has_moment(reading, options->view.moment)) { /* of --all */
+        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->view.moment);
         return VT_EXIT_OK;
     }
     error = write_watched(reading, &request, options->json ? vt_json_write : vt_text_write);
     if (error)
         return vt_fail(VERB, "cannot write the report: %s", strerror(-error));
-    return vt_fail_on_check(&options->fail_on, reading, options->moment);
+    return vt_fail_on_check(&options->fail_on, reading, options->view.moment);
 }
 
 static int report_file(const char *path, const struct options *options)
 {
-    char error[512];
-    struct vt_reading *reading = vt_reading_open(path, error, sizeof(error));
+    struct vt_reading *reading = vt_input_open(VERB, path, options->all ? NULL : options->view.moment);
     int status;
 
     if (!reading)
-        return vt_fail(VERB, "%s", error);
+        return VT_EXIT_ERROR;
     status = write_views(reading, options);
     vt_reading_close(reading);
     return status;
@@ -296,20 +238,12 @@ static int report_directory(const struct options *options)
     struct vt_found_list list;
     int error = vt_found_in(options->path, &list), status;
 
-    if (error) {
+    if (error)
         status = vt_fail(VERB, "%s: %s", options->path, strerror(error));
-    } else if (!list.count) {
-        status = vt_fail(VERB, "there is no recording in %s%s", options->path,
-                         list.unreadable ? " (what is named *.vtr there is none)" : "");
-    } else if (options->all) {
+    else if (!list.count)
+        status = vt_fail_found_none(VERB, options->path, &list);
+    else
         status = report_all(&list, options);
-    } else {
-        const char *newest = list.item[list.count - 1].path;
-
-        if (list.count > 1)
-            vt_say("%s, the newest of %zu recordings here (--all shows every one)", newest, list.count);
-        status = report_file(newest, options);
-    }
     vt_found_free(&list);
     return status;
 }
@@ -319,14 +253,17 @@ static int report(int argc, char **argv)
     struct options options;
     struct stat status;
     int result = parse(&options, argc, argv);
+    char *path;
 
     if (!options.path)
         return result;
-    if (stat(options.path, &status))
-        return vt_fail(VERB, "%s: %s", options.path, strerror(errno));
-    if (S_ISDIR(status.st_mode))
+    if (options.all && !stat(options.path, &status) && S_ISDIR(status.st_mode))
         return report_directory(&options);
-    return report_file(options.path, &options);
+    if (!(path = vt_input_choose(VERB, options.path, " (--all shows every one)")))
+        return VT_EXIT_ERROR;
+    result = report_file(path, &options);
+    free(path);
+    return result;
 }
 
 const struct vt_verb vt_verb_report = {VERB, "say what held the memory, from a recording", help, report};
