@@ -215,6 +215,9 @@ def together(seconds, count):
                 wanderers[200:] = []
                 wanderers.append(g)
 
+    # One that has ended while another still drops the copies leaves generators without their instructions: CPython crashes.
+    end = threading.Barrier(count)
+
     def run():
         i = 0
         while time.monotonic() < stop:
@@ -229,9 +232,10 @@ def together(seconds, count):
                 t.join()
             if i % 40 == 0:
                 gc.collect()
-                # Drops the copies of threads that have ended. No generator may be left that ran there: CPython crashes.
+                # Drops the copies of threads that have ended: those that came and went, which left no generator.
                 getattr(sys, "_clear_internal_caches", int)()
             i += 1
+        end.wait()
     ts = [threading.Thread(target=run) for _ in range(count)]
     [t.start() for t in ts]
     [t.join() for t in ts]
