@@ -218,7 +218,7 @@ valgrind: all sim ## the Python frames and the whole recorder under memcheck, wi
 	@$(CHECK_ENV) scripts/valgrind
 
 .PHONY: check-all
-check-all: ## check, then with ASan+UBSan, TSan, gcc -O0 and clang, each in its own build directory
+check-all: ## check, then with ASan+UBSan, TSan, and clang -O0, each in its own build directory
 	@MAKE='$(MAKE)' scripts/check-all
 
 .PHONY: demo

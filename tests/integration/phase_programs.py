@@ -2,7 +2,6 @@
 find functions of the names that PyTorch's have (category_code.c knows these by name and place)."""
 import hashlib
 import os
-import shutil
 
 import test_torch
 import vt
@@ -66,8 +65,7 @@ def libraries():
                                   ("torch_cuda.cpp", "libtorch_cuda.so", ["-lc10_cuda"])):
         built = vt.compile(source, "-DPARTS_" + parts, "-O1", "-fvisibility=hidden", "-Wl,-soname," + soname, "-L" + place, *needs, "-Wl,-rpath," + place,
                            shared=True, sanitize=True)
-        shutil.copy(built, place + "/" + soname + ".new")
-        os.rename(place + "/" + soname + ".new", place + "/" + soname)
+        vt.place(built, place, soname)
     return place
 
 

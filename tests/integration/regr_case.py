@@ -1,6 +1,5 @@
 """What the regression tests share: programs that check themselves, and figures of a report in MiB."""
 import os
-import shutil
 
 import vt
 
@@ -12,14 +11,6 @@ LEVELS = ("-O0", "-O2")
 def build(source, *flags, **options):
     """As vt.compile, for programs that include regr.h."""
     return vt.compile(source, "-I", os.path.join(vt.ROOT, "src"), *flags, **options)
-
-
-def named(path, directory, name):
-    """The library under the name that matters, in a directory of its own."""
-    os.makedirs(directory, exist_ok=True)
-    target = os.path.join(directory, name)
-    shutil.copy(path, target)
-    return target
 
 
 def functions(frames):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import vt
-from regr_case import GIB, MIB, Case, functions, named
+from regr_case import GIB, MIB, Case, functions
 
 INCLUDE = ["-I", os.path.join(vt.ROOT, "src")]
 COPY = [5, 7, 15, 16, 27, 55, 60, 63, 72, 74, 97, 98, 109, 117, 130, 136]  # functions of the table that are replaced
@@ -41,7 +41,7 @@ call(63, w2=kept.pop())
 class Jax(Case):
     def plugin(self):
         built = vt.compile("jax_plugin.c", *INCLUDE, shared=True)
-        return named(built, os.path.join(vt.WORK, "jax"), "xla_fake_plugin.so")
+        return vt.place(built, os.path.join(vt.WORK, "jax"), "xla_fake_plugin.so")
 
     def scene(self, name, code=0, out="", sanitize=False, **env):
         program = vt.compile("jax_program.c", *INCLUDE, sanitize=sanitize)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import vt
-from regr_case import LEVELS, MIB, Case, build, named
+from regr_case import LEVELS, MIB, Case, build
 from test_routes import DRIVER, RUNTIME
 
 
@@ -483,7 +483,7 @@ class Regression15Surface(Case):
         directory = os.path.join(vt.WORK, "ucx")
         for level in LEVELS:
             library = vt.compile(UCM, level, shared=True, name="ucm")
-            paths = [named(library, directory, n) for n in ("libucm.so.0", "libucm_cuda.so.0", "libucs.so.0", "libapp.so.0")]
+            paths = [vt.place(library, directory, n) for n in ("libucm.so.0", "libucm_cuda.so.0", "libucs.so.0", "libapp.so.0")]
             main = r"""
 #include <dlfcn.h>
 int main(int argc, char **argv)

@@ -5,7 +5,7 @@ the report is held against the exact figures.
 import os
 
 import vt
-from regr_case import GIB, MIB, Case, build, functions, named
+from regr_case import GIB, MIB, Case, build, functions
 
 class Regression07Frees(Case):
     def test_07_misuse_is_named(self):
@@ -121,7 +121,7 @@ class Regression09Handles(Case):
     def test_09_numbers_come_back(self):
         directory = os.path.join(vt.WORK, "reusing_driver")
         driver = vt.compile("regr_driver.c", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", shared=True)
-        named(driver, directory, "libcuda.so.1")
+        vt.place(driver, directory, "libcuda.so.1")
         program = build(REUSE, os.path.join(directory, "libcuda.so.1"), name="reuse")
         self.play(program, code=33, out="", LD_LIBRARY_PATH=directory)
         report = self.report()

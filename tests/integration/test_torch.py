@@ -22,13 +22,11 @@ def libraries():
     """The directory with libc10.so and libc10_cuda.so, built once."""
     c10 = vt.compile("torch_c10.cpp", "-O1", "-fvisibility=hidden", "-Wl,-soname,libc10.so", shared=True, sanitize=True)
     place = c10[:-3]
-    os.makedirs(place, exist_ok=True)
     if not os.path.exists(place + "/libc10.so"):
-        shutil.copy(c10, place + "/libc10.so")
+        vt.place(c10, place, "libc10.so")
     cuda = vt.compile("torch_allocator.cpp", "-O1", "-fvisibility=hidden", "-Wl,-soname,libc10_cuda.so", "-L" + place, "-lc10",
                       "-lcudart", "-Wl,-rpath," + place, shared=True, sanitize=True)
-    shutil.copy(cuda, place + "/libc10_cuda.so.new")
-    os.rename(place + "/libc10_cuda.so.new", place + "/libc10_cuda.so")
+    vt.place(cuda, place, "libc10_cuda.so")
     return place
 
 

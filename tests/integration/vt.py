@@ -41,15 +41,26 @@ def compile(source, *flags, name=None, shared=False, sanitize=False):
     stem = name or os.path.splitext(os.path.basename(source))[0] if os.path.exists(path) else name or "program"
     out = os.path.join(WORK, "%s-%s%s" % (stem, key, ".so" if shared else ""))
     if not os.path.exists(out):
-        file = out + (".cpp" if cplus else ".c")
-        with open(file, "w") as f:
+        file, new = out + (".cpp" if cplus else ".c"), "%s.%d" % (out, os.getpid())  # another test may build the same just now
+        with open(new + ".text", "w") as f:
             f.write(text)
-        done = subprocess.run(command + ["-o", out + ".tmp", file, "-L", SIM, "-Wl,-rpath," + SIM] + list(flags) + ["-ldl", "-lpthread"],
+        os.rename(new + ".text", file)
+        done = subprocess.run(command + ["-o", new, file, "-L", SIM, "-Wl,-rpath," + SIM] + list(flags) + ["-ldl", "-lpthread"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             raise AssertionError("does not build: %s\n%s" % (" ".join(command), done.stdout))
-        os.rename(out + ".tmp", out)
+        os.rename(new, out)
     return out
+
+
+def place(path, directory, name):
+    """A copy of a library under the name that matters, whole at any time: other tests may be using it. Returns its path."""
+    os.makedirs(directory, exist_ok=True)
+    target = os.path.join(directory, name)
+    new = "%s.%d" % (target, os.getpid())
+    shutil.copy(path, new)
+    os.rename(new, target)
+    return target
 
 
 class Case(unittest.TestCase):
