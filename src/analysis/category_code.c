@@ -62,6 +62,8 @@ static unsigned flags_of(const char *function, const char *file)
             flags |= known[i].flag;
     if (strstr(file, "torch/distributed/") || strstr(file, "torch/nn/parallel/distributed.py"))
         flags |= VT_CODE_SHARDING;
+    if (strstr(file, "torch/distributed/fsdp/") || strstr(file, "torch/distributed/_composable/fsdp"))
+        flags |= VT_CODE_FSDP;
     return flags;
 }
 
@@ -86,6 +88,8 @@ unsigned vt_category_code(const struct vt_reading *r, uint32_t stack)
                 of &= ~VT_CODE_PARAMETER;
             if (of & VT_CODE_MODULE && flags & VT_CODE_PARAMETER) /* and the other way round */
                 of &= ~VT_CODE_MODULE;
+            if (of & VT_CODE_SHARDING && flags & VT_CODE_MODULE) /* the wrapper around a model, not what it makes itself */
+                of &= ~(VT_CODE_SHARDING | VT_CODE_FSDP);
             flags |= of;
         }
         if (frame->parent >= stack)

@@ -35,7 +35,7 @@ LIMIT = 0.01
 STEPS, SMALL = 6, args.device == "cpu"
 
 MODELS = ["resnet50", "gpt2", "bert"]
-WAYS = ["sgd", "adamw-foreach", "adamw-fused", "amp", "accumulate", "checkpoint", "outputs-kept"]
+WAYS = ["sgd", "adamw-foreach", "adamw-fused", "amp", "accumulate", "checkpoint", "outputs-kept", "ddp", "fsdp", "fsdp1"]
 SCENARIOS = ["%s/%s" % (m, w) for m in MODELS for w in WAYS]
 
 SHIM = r"""
@@ -94,6 +94,7 @@ def child():
         def __call__(self, tensors):
             total = 0
             for t in tensors:
+                t = getattr(t, "_local_tensor", t)  # this rank's part of a sharded one
                 address, size = t if isinstance(t, tuple) else (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes())
                 if not address or address in self.seen:
                     continue
@@ -205,9 +206,26 @@ def child():
                         inner = block.forward
                         block.forward = lambda x, inner=inner: torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
     model.train()
-    optimizer = (torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9) if way == "sgd" else
-                 torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True) if way == "adamw-fused" else
-                 torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True))
+    module = model
+    if way in ("ddp", "fsdp", "fsdp1"):
+        rendezvous = tempfile.mkdtemp(prefix="vt-ddp-")
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", init_method="file://%s/store" % rendezvous,
+                                             rank=0, world_size=1)
+        if way == "ddp":
+            module = nn.parallel.DistributedDataParallel(model)
+        elif way == "fsdp1":
+            module = torch.distributed.fsdp.FullyShardedDataParallel(model, device_id=device if device.type == "cuda" else None)
+        else:
+            from torch.distributed.fsdp import fully_shard
+            mesh = torch.distributed.device_mesh.init_device_mesh(device.type, (1,))
+            for part in list(model.modules())[1:]:
+                if isinstance(part, nn.ModuleList):
+                    for block in part:
+                        fully_shard(block, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+    optimizer = (torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9) if way == "sgd" else
+                 torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True) if way == "adamw-fused" else
+                 torch.optim.AdamW(module.parameters(), lr=1e-4, foreach=True))
     scaler = torch.amp.GradScaler(device.type, enabled=way == "amp" and device.type == "cuda")
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
     criterion = nn.CrossEntropyLoss()
@@ -224,7 +242,7 @@ def child():
         return (x + 0, y + 0) if device.type == "cpu" else (x, y)
 
     def forward(x, y, keep):
-        out = model(x, labels=y) if origin == "transformers" else model(x)
+        out = module(x, labels=y) if origin == "transformers" else module(x)
         if origin == "transformers":
             return out.loss, (out if keep else None)
         return criterion(out.reshape(-1, out.shape[-1]), y.reshape(-1)), (out if keep else None)
@@ -249,11 +267,12 @@ def child():
 
     def tell(moment_name, saved, held, kept):
         add = Sum()
-        facts = {"parameters": add(list(model.parameters()) + list(model.buffers())),
-                 "gradients": add(p.grad for p in model.parameters() if p.grad is not None),
+        facts = {"parameters": add(list(module.parameters()) + list(module.buffers())),
+                 "gradients": add(p.grad for p in module.parameters() if p.grad is not None),
                  "optimizer": add(state()), "inputs": add(held)}
         add(tensors_in(kept))  # what the program keeps beyond backward is no activation (docs/categories.md)
-        facts["activations"] = add(saved)
+        if not way.startswith("fsdp"):  # saves gathered parameters as well, and frees them behind autograd's back
+            facts["activations"] = add(saved)
         facts["allocated"] = torch.cuda.memory_allocated() if device.type == "cuda" else None
         moment(moment_name.encode())
         truth[moment_name] = facts
@@ -289,6 +308,9 @@ def child():
         optimizer.zero_grad()
     if device.type == "cuda":
         torch.cuda.synchronize()
+    if way in ("ddp", "fsdp", "fsdp1"):
+        torch.distributed.destroy_process_group()
+        shutil.rmtree(rendezvous, True)
     print(json.dumps({"truth": truth, "origin": origin, "torch": torch.__version__}))
 
 
@@ -360,7 +382,7 @@ def scenario(name, directory):
 def main():
     results = {"PASS": 0, "FAIL": 0, "SKIP": 0}
     for name in SCENARIOS:
-        if args.only not in name:
+        if args.only not in name or (name.endswith("/fsdp1") and args.device == "cpu"):  # FSDP1 is for GPUs alone
             continue
         directory = tempfile.mkdtemp(prefix="vt-categories-")
         try:

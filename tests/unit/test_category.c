@@ -53,6 +53,7 @@ static uint32_t stack(const char *function, ...)
     "Tensor.backward", TORCH "_tensor.py", "backward", TORCH "autograd/__init__.py", "_engine_run_backward", \
         TORCH "autograd/graph.py"
 #define STEP "profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", "AdamW.step", TORCH "optim/adamw.py"
+#define FSDP TORCH "distributed/fsdp/_fully_shard/"
 
 /* A site with 10 MiB live; ended: how many MiB were freed with each fate. */
 static uint32_t site(unsigned phase, uint32_t python, const char *api, const uint64_t ended[VT_FATE_COUNT])
@@ -157,6 +158,15 @@ static void test_by_code(void **state)
         {VT_CATEGORY_ACTIVATIONS, VT_PHASE_OPTIMIZER, IN_BACKWARD, 11},
         {VT_CATEGORY_OPTIMIZER, VT_PHASE_OPTIMIZER, NOTHING, 12},
         {VT_CATEGORY_OTHER, 0, NOTHING, 13},
+        {VT_CATEGORY_ACTIVATIONS, 0, IN_BACKWARD, 14},
+        {VT_CATEGORY_ACTIVATIONS, 0, NOTHING, 14},
+        {VT_CATEGORY_OTHER, 0, NOTHING, 15},
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 16},
+        {VT_CATEGORY_OTHER, 0, IN_BACKWARD, 17},
+        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, NOTHING, 18},
+        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, LATER, 18},
+        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, IN_BACKWARD, 18},
+        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, NOTHING, 19},
     };
     size_t i;
 
@@ -207,6 +217,29 @@ static void test_by_code(void **state)
             break;
         case 13:
             at = stack(LOOP, "Reducer", TORCH "nn/parallel/distributed.py", NULL);
+            break;
+        case 14: /* DistributedDataParallel stands around the model whose forward it is */
+            at = stack(LOOP, CALL, "DistributedDataParallel.forward", TORCH "nn/parallel/distributed.py", FORWARD,
+                       NULL);
+            break;
+        case 15: /* what it does itself there: its buckets anew */
+            at = stack(LOOP, CALL, "DistributedDataParallel._pre_forward", TORCH "nn/parallel/distributed.py", NULL);
+            break;
+        case 16: /* FSDP divides the parameters when it wraps, */
+            at = stack(LOOP, "fully_shard", FSDP "_fully_shard.py", "FSDPParam._init_sharded_param",
+                       FSDP "_fsdp_param.py", NULL);
+            break;
+        case 17: /* gathers them in forward, */
+            at = stack(LOOP, CALL, "FSDPState._pre_forward", FSDP "_fsdp_state.py", "DefaultAllocMixin.allocate",
+                       FSDP "_fsdp_collectives.py", NULL);
+            break;
+        case 18: /* and leaves this rank's part of the gradients behind backward */
+            at = stack(LOOP, BACKWARD, "FSDPParamGroup.post_backward", FSDP "_fsdp_param_group.py", "foreach_reduce",
+                       FSDP "_fsdp_collectives.py", NULL);
+            break;
+        case 19: /* a hook of DistributedDataParallel's */
+            at = stack(LOOP, BACKWARD, "allreduce_hook", TORCH "distributed/algorithms/ddp_comm_hooks/default_hooks.py",
+                       NULL);
             break;
         }
         expect(site(table[i].phase, at, CACHING, table[i].ended), table[i].category);
