@@ -60,7 +60,7 @@ static unsigned flags_of(const char *function, const char *file)
     for (i = 0; i < sizeof known / sizeof known[0]; i++)
         if (function[0] == known[i].function[0] && !strcmp(function, known[i].function) && strstr(file, known[i].file))
             flags |= known[i].flag;
-    if (strstr(file, "torch/distributed/") || strstr(file, "torch/nn/parallel/distributed.py"))
+    if (strstr(file, "torch/distributed/") || strstr(file, "torch/nn/parallel/"))
         flags |= VT_CODE_SHARDING;
     if (strstr(file, "torch/distributed/fsdp/") || strstr(file, "torch/distributed/_composable/fsdp"))
         flags |= VT_CODE_FSDP;

@@ -167,6 +167,7 @@ static void test_by_code(void **state)
         {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, LATER, 18},
         {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, IN_BACKWARD, 18},
         {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, NOTHING, 19},
+        {VT_CATEGORY_OTHER, 0, IN_BACKWARD, 20},
     };
     size_t i;
 
@@ -240,6 +241,10 @@ static void test_by_code(void **state)
         case 19: /* a hook of DistributedDataParallel's */
             at = stack(LOOP, BACKWARD, "allreduce_hook", TORCH "distributed/algorithms/ddp_comm_hooks/default_hooks.py",
                        NULL);
+            break;
+        case 20: /* DataParallel's copies of the parameters, for one forward */
+            at = stack(LOOP, CALL, "DataParallel.forward", TORCH "nn/parallel/data_parallel.py", "replicate",
+                       TORCH "nn/parallel/replicate.py", NULL);
             break;
         }
         expect(site(table[i].phase, at, CACHING, table[i].ended), table[i].category);
