@@ -28,7 +28,7 @@ static const struct rule workspace = {{O, O, O, O}, O, "a workspace of cuBLAS"};
 static const struct rule parameter = {{P, P, P, P}, P, "made, moved or loaded by a module"};
 static const struct rule sharding = {{O, O, O, O}, O, "a buffer of data parallel training"};
 static const struct rule shard = {{P, P, P, P}, P, "this rank's part of parameters"};
-static const struct rule gradient_shard = {{O, O, G, G}, G, "allocated by FSDP in backward; outlives it"};
+static const struct rule gradient_shard = {{O, O, G, G}, G, "allocated by FSDP or ZeRO in backward; outlives it"};
 static const struct rule gradient = {{O, A, G, G}, G, "allocated in backward; outlives it"};
 static const struct rule recomputed = {{A, A, O, O}, A, "forward, computed again in backward"};
 static const struct rule state = {{O, A, S, S}, S, "allocated in the optimizer's step; outlives it"};
@@ -91,6 +91,8 @@ static const struct rule *rule_in_forward(const struct vt_model *m, const struct
         return &parameter;
     if (code & VT_CODE_FSDP && !(code & VT_CODE_MODULE)) /* inside a module's call it gathers, around it it divides */
         return &shard;
+    if (code & VT_CODE_STATE)
+        return &initial;
     if (code & VT_CODE_SHARDING)
         return &sharding;
     if (code & VT_CODE_MODULE)
@@ -118,10 +120,10 @@ static const struct rule *rule_of(const struct vt_model *m, const struct vt_site
     code = vt_category_code(m->reading, site->python_stack);
     switch (site->phase) {
     case VT_PHASE_BACKWARD:
-        return code & VT_CODE_FSDP       ? &gradient_shard
-               : code & VT_CODE_SHARDING ? &sharding
-               : code & VT_CODE_MODULE   ? &recomputed
-                                         : &gradient;
+        return code & (VT_CODE_FSDP | VT_CODE_ZERO) ? &gradient_shard
+               : code & VT_CODE_SHARDING            ? &sharding
+               : code & VT_CODE_MODULE              ? &recomputed
+                                                    : &gradient;
     case VT_PHASE_OPTIMIZER: /* a closure runs forward inside the optimizer's step */
         return code & VT_CODE_STATE ? &initial : code & VT_CODE_MODULE ? rule_in_forward(m, site, code, now) : &state;
     case VT_PHASE_ZERO_GRAD:

@@ -54,7 +54,8 @@ void vt_category_prepare(struct vt_model *model);
 #define VT_CODE_STATE 8u     /* sets up an optimizer's state */
 #define VT_CODE_USER 16u     /* the innermost frame is the program's own */
 #define VT_CODE_SHARDING 32u /* gathers or reduces for data parallel training */
-#define VT_CODE_FSDP 64u     /* with SHARDING: of the kind that divides parameters and gradients among the ranks */
+#define VT_CODE_FSDP 64u     /* with SHARDING: PyTorch's kind that divides parameters and gradients among the ranks */
+#define VT_CODE_ZERO 128u    /* with SHARDING: DeepSpeed's kind, which divides what it says by name and gradients */
 
 /* Flags of the Python stack `stack` (frame id; 0: none). Frames outside of a backward that runs are not looked at. */
 unsigned vt_category_code(const struct vt_reading *reading, uint32_t stack);

@@ -29,6 +29,14 @@ static const struct {
     {"_load_pretrained_model", "transformers/", VT_CODE_PARAMETER},
 
     {"_init_group", "torch/optim/", VT_CODE_STATE},
+
+    {"flatten_dense_tensors_aligned", "deepspeed/runtime/", VT_CODE_PARAMETER},
+    {"defragment", "deepspeed/runtime/zero/", VT_CODE_PARAMETER},
+    {"_create_fp16_partitions_with_defragmentation", "deepspeed/runtime/zero/", VT_CODE_PARAMETER},
+    {"_create_fp32_partitions", "deepspeed/runtime/zero/",
+     VT_CODE_STATE}, /* parameters again, for the optimizer alone */
+    {"__init__", "deepspeed/runtime/zero/stage_1_and_2.py", VT_CODE_STATE},
+    {"_setup_for_real_optimizer", "deepspeed/runtime/bf16_optimizer.py", VT_CODE_STATE},
 };
 
 /* Backward or the optimizer's step was entered here: what lies further out called it and says nothing about what it does. */
@@ -64,6 +72,8 @@ static unsigned flags_of(const char *function, const char *file)
         flags |= VT_CODE_SHARDING;
     if (strstr(file, "torch/distributed/fsdp/") || strstr(file, "torch/distributed/_composable/fsdp"))
         flags |= VT_CODE_FSDP;
+    if (strstr(file, "deepspeed/runtime/"))
+        flags |= VT_CODE_SHARDING | VT_CODE_ZERO;
     return flags;
 }
 
@@ -83,13 +93,20 @@ unsigned vt_category_code(const struct vt_reading *r, uint32_t stack)
                 flags = VT_CODE_KNOWN | (is_torch(file) ? 0 : VT_CODE_USER);
             if (enters(function, file))
                 break;
+            if (!strcmp(function, "setup_buckets") && strstr(file, "deepspeed/runtime/")) {
+                flags |= VT_CODE_SHARDING; /* gradients pass through it, whoever called it */
+                break;
+            }
             of = flags_of(function, file);
             if (of & VT_CODE_PARAMETER && flags & VT_CODE_MODULE) /* it stands around the call, it does not make it */
                 of &= ~VT_CODE_PARAMETER;
             if (of & VT_CODE_MODULE && flags & VT_CODE_PARAMETER) /* and the other way round */
                 of &= ~VT_CODE_MODULE;
-            if (of & VT_CODE_SHARDING && flags & VT_CODE_MODULE) /* the wrapper around a model, not what it makes itself */
-                of &= ~(VT_CODE_SHARDING | VT_CODE_FSDP);
+            if (of & VT_CODE_SHARDING &&
+                flags & VT_CODE_MODULE) /* the wrapper around a model, not what it makes itself */
+                of &= ~(VT_CODE_SHARDING | VT_CODE_FSDP | VT_CODE_ZERO);
+            if (of & VT_CODE_STATE && flags & VT_CODE_PARAMETER) /* DeepSpeed's optimizer flattens them itself */
+                of &= ~VT_CODE_STATE;
             flags |= of;
         }
         if (frame->parent >= stack)

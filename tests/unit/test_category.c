@@ -54,6 +54,7 @@ static uint32_t stack(const char *function, ...)
         TORCH "autograd/graph.py"
 #define STEP "profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", "AdamW.step", TORCH "optim/adamw.py"
 #define FSDP TORCH "distributed/fsdp/_fully_shard/"
+#define ZERO "/env/lib/python3.12/site-packages/deepspeed/runtime/zero/"
 
 /* A site with 10 MiB live; ended: how many MiB were freed with each fate. */
 static uint32_t site(unsigned phase, uint32_t python, const char *api, const uint64_t ended[VT_FATE_COUNT])
@@ -168,6 +169,11 @@ static void test_by_code(void **state)
         {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, IN_BACKWARD, 18},
         {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, NOTHING, 19},
         {VT_CATEGORY_OTHER, 0, IN_BACKWARD, 20},
+        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 21},
+        {VT_CATEGORY_OPTIMIZER, 0, NOTHING, 22},
+        {VT_CATEGORY_OTHER, 0, NOTHING, 23},
+        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, LATER, 24},
+        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, LATER, 25},
     };
     size_t i;
 
@@ -245,6 +251,27 @@ static void test_by_code(void **state)
         case 20: /* DataParallel's copies of the parameters, for one forward */
             at = stack(LOOP, CALL, "DataParallel.forward", TORCH "nn/parallel/data_parallel.py", "replicate",
                        TORCH "nn/parallel/replicate.py", NULL);
+            break;
+        case 21: /* DeepSpeed: the parameters in one piece, */
+            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py", "DeepSpeedZeroOptimizer.__init__",
+                       ZERO "stage_1_and_2.py", "DeepSpeedZeroOptimizer.flatten_dense_tensors_aligned",
+                       ZERO "stage_1_and_2.py", "_flatten_dense_tensors", TORCH "_utils.py", NULL);
+            break;
+        case 22: /* again in 32 bits for the optimizer, */
+            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py", "DeepSpeedZeroOptimizer.__init__",
+                       ZERO "stage_1_and_2.py", NULL);
+            break;
+        case 23: /* the bucket that gradients pass through, */
+            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py",
+                       "DeepSpeedZeroOptimizer_Stage3._setup_for_real_optimizer", ZERO "stage3.py", NULL);
+            break;
+        case 24: /* and this rank's part of them */
+            at = stack(LOOP, BACKWARD, "DeepSpeedZeroOptimizer.reduce_ready_partitions_and_remove_grads",
+                       ZERO "stage_1_and_2.py", NULL);
+            break;
+        case 25: /* a bucket that is made in backward */
+            at = stack(LOOP, BACKWARD, "DeepSpeedZeroOptimizer.process_gradients", ZERO "stage_1_and_2.py",
+                       "DeepSpeedZeroOptimizer.setup_buckets", ZERO "stage_1_and_2.py", NULL);
             break;
         }
         expect(site(table[i].phase, at, CACHING, table[i].ended), table[i].category);
