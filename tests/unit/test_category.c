@@ -10,96 +10,7 @@
 
 #include <cmocka.h>
 
-#include "analysis/category.h"
-#include "test_analysis_fixture.h"
-
-#define TORCH "/env/lib/python3.12/site-packages/torch/"
-#define CACHING "torch.caching_allocator"
-
-static struct fixture f;
-static uint32_t total;
-
-/* Level tensor on GPU 0; the run is past step 10, in no phase, and the newest step and stretch are at 1.9 s. */
-static void begin(void)
-{
-    struct vt_device device = {.ordinal = 0, .total_bytes = 1ull << 40, .name = "Test GPU"};
-
-    fixture_begin(&f);
-    fixture_add(&f, VT_DEVICES, &device);
-    total = fixture_total(&f, VT_LEVEL_TENSOR, VT_KIND_DEVICE, 0, 100 * MIB, 10, 100 * MIB, 100, 50);
-    fixture_header(&f)->steps = 10;
-    fixture_header(&f)->step_ns = 1700000000;
-    fixture_header(&f)->stretch_ns = 1900000000;
-}
-
-/* A Python stack of (function, file) pairs, outermost first, up to a NULL. */
-static uint32_t stack(const char *function, ...)
-{
-    va_list arguments;
-    uint32_t id = 0;
-
-    va_start(arguments, function);
-    for (; function; function = va_arg(arguments, const char *))
-        id = fixture_python(&f, id, va_arg(arguments, const char *), function, 7);
-    va_end(arguments);
-    return id;
-}
-
-#define LOOP "main", "/home/me/train.py"
-#define CALL \
-    "Module._wrapped_call_impl", TORCH "nn/modules/module.py", "Module._call_impl", TORCH "nn/modules/module.py"
-#define FORWARD CALL, "Net.forward", "/home/me/net.py"
-#define BACKWARD                                                                                             \
-    "Tensor.backward", TORCH "_tensor.py", "backward", TORCH "autograd/__init__.py", "_engine_run_backward", \
-        TORCH "autograd/graph.py"
-#define STEP "profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", "AdamW.step", TORCH "optim/adamw.py"
-#define FSDP TORCH "distributed/fsdp/_fully_shard/"
-#define ZERO "/env/lib/python3.12/site-packages/deepspeed/runtime/zero/"
-
-/* A site with 10 MiB live; ended: how many MiB were freed with each fate. */
-static uint32_t site(unsigned phase, uint32_t python, const char *api, const uint64_t ended[VT_FATE_COUNT])
-{
-    uint32_t index = fixture_site(&f, total, 0, api, 10 * MIB, 1, 10, 9);
-    struct vt_site *s = site_record(&f, index);
-    unsigned fate;
-
-    s->phase = (uint8_t)phase;
-    s->python_stack = python;
-    s->free_calls = 0;
-    for (fate = 0; fate < VT_FATE_COUNT; fate++) {
-        s->ended[fate].bytes = ended[fate] * MIB;
-        s->ended[fate].count = ended[fate];
-        s->free_calls += ended[fate];
-    }
-    return index;
-}
-
-#define ENDED(...) ((const uint64_t[VT_FATE_COUNT]){__VA_ARGS__})
-#define NOTHING ENDED(0, 0, 0, 0)
-#define AT_ONCE ENDED(90, 0, 0, 0)
-#define IN_BACKWARD ENDED(0, 90, 0, 0)
-#define LATER ENDED(0, 0, 0, 90)
-
-static struct vt_category_split split_at(uint32_t index, const char *moment)
-{
-    struct vt_category_split split;
-    struct opened o;
-
-    open_at(&o, &f, moment);
-    split = vt_category_of(&o.a.model, vt_model_site(&o.a.model, index), NULL);
-    close_it(&o);
-    return split;
-}
-
-/* All 10 MiB are of this category. */
-static void expect(uint32_t index, enum vt_category category)
-{
-    struct vt_category_split split = split_at(index, NULL);
-
-    assert_string_equal(vt_category_name(split.main), vt_category_name(category));
-    assert_int_equal(split.bytes[category], 10 * MIB);
-    assert_non_null(split.reason);
-}
+#include "test_category_fixture.h"
 
 static void test_by_phase_and_fate(void **state)
 {
@@ -158,22 +69,6 @@ static void test_by_code(void **state)
         {VT_CATEGORY_OPTIMIZER, VT_PHASE_OPTIMIZER, ENDED(90, 0, 0, 0), 10},
         {VT_CATEGORY_ACTIVATIONS, VT_PHASE_OPTIMIZER, IN_BACKWARD, 11},
         {VT_CATEGORY_OPTIMIZER, VT_PHASE_OPTIMIZER, NOTHING, 12},
-        {VT_CATEGORY_OTHER, 0, NOTHING, 13},
-        {VT_CATEGORY_ACTIVATIONS, 0, IN_BACKWARD, 14},
-        {VT_CATEGORY_ACTIVATIONS, 0, NOTHING, 14},
-        {VT_CATEGORY_OTHER, 0, NOTHING, 15},
-        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 16},
-        {VT_CATEGORY_OTHER, 0, IN_BACKWARD, 17},
-        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, NOTHING, 18},
-        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, LATER, 18},
-        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, IN_BACKWARD, 18},
-        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, NOTHING, 19},
-        {VT_CATEGORY_OTHER, 0, IN_BACKWARD, 20},
-        {VT_CATEGORY_PARAMETERS, 0, NOTHING, 21},
-        {VT_CATEGORY_OPTIMIZER, 0, NOTHING, 22},
-        {VT_CATEGORY_OTHER, 0, NOTHING, 23},
-        {VT_CATEGORY_GRADIENTS, VT_PHASE_BACKWARD, LATER, 24},
-        {VT_CATEGORY_OTHER, VT_PHASE_BACKWARD, LATER, 25},
     };
     size_t i;
 
@@ -221,57 +116,6 @@ static void test_by_code(void **state)
             break;
         case 12: /* such a trainer calls the optimizer */
             at = stack(LOOP, FORWARD, STEP, "_multi_tensor_adamw", TORCH "optim/adamw.py", NULL);
-            break;
-        case 13:
-            at = stack(LOOP, "Reducer", TORCH "nn/parallel/distributed.py", NULL);
-            break;
-        case 14: /* DistributedDataParallel stands around the model whose forward it is */
-            at = stack(LOOP, CALL, "DistributedDataParallel.forward", TORCH "nn/parallel/distributed.py", FORWARD,
-                       NULL);
-            break;
-        case 15: /* what it does itself there: its buckets anew */
-            at = stack(LOOP, CALL, "DistributedDataParallel._pre_forward", TORCH "nn/parallel/distributed.py", NULL);
-            break;
-        case 16: /* FSDP divides the parameters when it wraps, */
-            at = stack(LOOP, "fully_shard", FSDP "_fully_shard.py", "FSDPParam._init_sharded_param",
-                       FSDP "_fsdp_param.py", NULL);
-            break;
-        case 17: /* gathers them in forward, */
-            at = stack(LOOP, CALL, "FSDPState._pre_forward", FSDP "_fsdp_state.py", "DefaultAllocMixin.allocate",
-                       FSDP "_fsdp_collectives.py", NULL);
-            break;
-        case 18: /* and leaves this rank's part of the gradients behind backward */
-            at = stack(LOOP, BACKWARD, "FSDPParamGroup.post_backward", FSDP "_fsdp_param_group.py", "foreach_reduce",
-                       FSDP "_fsdp_collectives.py", NULL);
-            break;
-        case 19: /* a hook of DistributedDataParallel's */
-            at = stack(LOOP, BACKWARD, "allreduce_hook", TORCH "distributed/algorithms/ddp_comm_hooks/default_hooks.py",
-                       NULL);
-            break;
-        case 20: /* DataParallel's copies of the parameters, for one forward */
-            at = stack(LOOP, CALL, "DataParallel.forward", TORCH "nn/parallel/data_parallel.py", "replicate",
-                       TORCH "nn/parallel/replicate.py", NULL);
-            break;
-        case 21: /* DeepSpeed: the parameters in one piece, */
-            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py", "DeepSpeedZeroOptimizer.__init__",
-                       ZERO "stage_1_and_2.py", "DeepSpeedZeroOptimizer.flatten_dense_tensors_aligned",
-                       ZERO "stage_1_and_2.py", "_flatten_dense_tensors", TORCH "_utils.py", NULL);
-            break;
-        case 22: /* again in 32 bits for the optimizer, */
-            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py", "DeepSpeedZeroOptimizer.__init__",
-                       ZERO "stage_1_and_2.py", NULL);
-            break;
-        case 23: /* the bucket that gradients pass through, */
-            at = stack(LOOP, "DeepSpeedEngine.__init__", ZERO "../engine.py",
-                       "DeepSpeedZeroOptimizer_Stage3._setup_for_real_optimizer", ZERO "stage3.py", NULL);
-            break;
-        case 24: /* and this rank's part of them */
-            at = stack(LOOP, BACKWARD, "DeepSpeedZeroOptimizer.reduce_ready_partitions_and_remove_grads",
-                       ZERO "stage_1_and_2.py", NULL);
-            break;
-        case 25: /* a bucket that is made in backward */
-            at = stack(LOOP, BACKWARD, "DeepSpeedZeroOptimizer.process_gradients", ZERO "stage_1_and_2.py",
-                       "DeepSpeedZeroOptimizer.setup_buckets", ZERO "stage_1_and_2.py", NULL);
             break;
         }
         expect(site(table[i].phase, at, CACHING, table[i].ended), table[i].category);
