@@ -29,7 +29,7 @@
 
 #define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
 #define VT_MAJOR 1
-#define VT_MINOR 3
+#define VT_MINOR 4
 #define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
 #define VT_HEADER_BYTES 8192u
 #define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
@@ -129,7 +129,7 @@ struct vt_header {
     char program[64];
     uint32_t exe;           /* string id: path of the executable */
     uint32_t cmdline;       /* string id: arguments, each followed by a NUL */
-    uint32_t environment;   /* string id: allocator settings of the environment, NAME=VALUE each followed by a NUL */
+    uint32_t environment;   /* string id: allocator settings and job ids of the environment, NAME=VALUE each followed by a NUL */
     uint32_t writer;        /* string id: version of the library that wrote this */
 
     uint32_t flags;         /* VT_FLAG_* */
@@ -157,7 +157,12 @@ struct vt_header {
     uint64_t host_available_bytes; /* MemAvailable; 0: not known */
     uint64_t host_limit_bytes, host_used_bytes; /* of the control group that leaves least; limit 0: none, or not known */
     uint64_t lockable_bytes; /* RLIMIT_MEMLOCK; VT_UNKNOWN_BYTES: no limit; 0: not known */
-    uint8_t reserved[432];
+    uint32_t request;        /* whoever wants a moment taken writes a number here; 0: nobody does (since 1.4) */
+    uint32_t answer;         /* the request that was answered last (since 1.4) */
+    uint32_t answer_moment;  /* index + 1 of the moment taken for it; 0: there was no room (since 1.4) */
+    uint32_t unused;
+    char request_name[32];   /* the moment's name, written before `request` (since 1.4) */
+    uint8_t reserved[384];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
 };
@@ -488,7 +493,7 @@ struct vt_allocator {
                                                  was last asked */
     uint64_t base_bytes;                      /* what it said it had before the first one seen; JAX: what it had beyond the
                                                  arrays when it was last asked (temporaries, constants, rounding) */
-    uint64_t reports;                         /* how often it spoke (JAX: was asked) */
+    uint64_t reports;                         /* how often it spoke (JAX, TensorFlow: was asked) */
     uint64_t mismatches;                      /* how often allocated_bytes differed from base_bytes + sum_bytes */
     uint64_t worst_bytes;                     /* by how much at most */
     uint64_t unknown_frees;                   /* frees of what was not seen allocated */

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "preload/ledger.h"
 #include "preload/moment.h"
@@ -63,35 +62,11 @@ VT_EXPORT void vramtrack_range_pop(const char *name)
         vt_scope_leave(VT_SCOPE_MARK, 0);
 }
 
-/* Names that moments of the recorder's own have. */
-static bool is_reserved(const char *name)
-{
-    return !strcmp(name, "end") || !strcmp(name, "peak") || !strcmp(name, "finalize") || !strncmp(name, "oom-", 4);
-}
-
-/* An older moment of this name makes room: a program that names one per epoch wants the newest. With the lock held. */
-static void withdraw_older(const char *name)
-{
-    uint64_t count = vt_header()->section[VT_MOMENTS].count;
-    for (uint64_t i = 0; i < count; i++) {
-        const struct vt_moment *m = vt_writer_at(&vt_state.writer, VT_MOMENTS, i);
-        if (m->kind == VT_MOMENT_NAMED && !strcmp(m->name, name))
-            vt_moment_withdraw((uint32_t)i);
-    }
-}
-
 VT_EXPORT void vramtrack_moment(const char *name)
 {
-    char text[sizeof((struct vt_moment *)NULL)->name];
     int saved = errno;
-    if (!name || !*name)
-        name = "moment";
-    snprintf(text, sizeof text, "%s%s", is_reserved(name) ? "mark-" : "", name);
     if (lock()) {
-        withdraw_older(text);
-        uint32_t moment = vt_moment_take(VT_MOMENT_NAMED, VT_NONE);
-        if (moment != VT_NONE)
-            vt_moment_name(moment, text);
+        vt_moment_take_named(name);
         vt_state_unlock();
     }
     errno = saved;

@@ -2,6 +2,7 @@
 #include "preload/moment.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "preload/ledger.h"
 #include "preload/live.h"
@@ -153,6 +154,36 @@ void vt_moment_withdraw(uint32_t moment)
     spare.totals = m->totals;
     spare.sites = m->sites;
     spare.slots = m->slots;
+}
+
+/* Names that moments of the recorder's own have. */
+static bool is_reserved(const char *name)
+{
+    return !strcmp(name, "end") || !strcmp(name, "peak") || !strcmp(name, "finalize") || !strncmp(name, "oom-", 4);
+}
+
+/* A program that names one per epoch wants the newest. */
+static void withdraw_older(const char *name)
+{
+    uint64_t count = vt_header()->section[VT_MOMENTS].count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct vt_moment *m = vt_writer_at(&vt_state.writer, VT_MOMENTS, i);
+        if (m->kind == VT_MOMENT_NAMED && !strcmp(m->name, name))
+            vt_moment_withdraw((uint32_t)i);
+    }
+}
+
+uint32_t vt_moment_take_named(const char *name)
+{
+    char text[sizeof((struct vt_moment *)NULL)->name];
+    if (!name || !*name)
+        name = "moment";
+    snprintf(text, sizeof text, "%s%s", is_reserved(name) ? "mark-" : "", name);
+    withdraw_older(text);
+    uint32_t moment = vt_moment_take(VT_MOMENT_NAMED, VT_NONE);
+    if (moment != VT_NONE)
+        vt_moment_name(moment, text);
+    return moment;
 }
 
 void vt_moment_forget(void)

@@ -16,6 +16,10 @@ void vt_moment_name_oom(uint32_t moment, uint32_t number);
 /* Gives it a name, which shows it. */
 void vt_moment_name(uint32_t moment, const char *name);
 
+/* Takes one that the program, or somebody outside, gives a name (NULL or empty: "moment"; names of the recorder's own get
+ * "mark-" before them). An older one of the same name makes room. Its index, or VT_NONE. */
+uint32_t vt_moment_take_named(const char *name);
+
 /* Takes it back: its room is used for the next one. */
 void vt_moment_withdraw(uint32_t moment);
 

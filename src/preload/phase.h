@@ -64,7 +64,8 @@ enum vt_scope_kind {
     VT_SCOPE_FRAMEWORK, /* id: the framework's object */
     VT_SCOPE_BACKWARD,  /* id 0 */
     VT_SCOPE_MARK,      /* vramtrack_range_push; id 0 */
-    VT_SCOPE_NVTX       /* id: the domain */
+    VT_SCOPE_NVTX,      /* id: the domain */
+    VT_SCOPE_NCCL       /* a call of NCCL's; id 0 */
 };
 
 /* Opens a scope in the calling thread. phase VT_PHASE_NONE, range 0: as outside of it. */

@@ -101,14 +101,27 @@ static uint64_t start_ticks(void)
     return p ? strtoull(p + 1, NULL, 10) : 0;
 }
 
-/* The settings that decide how frameworks allocate, and the mark by which `vramtrack run` knows its own recordings; other
- * variables are nobody's business. */
+/* The settings that decide how frameworks allocate, the mark by which `vramtrack run` knows its own recordings, and the ids by
+ * which schedulers know a job's processes; other variables are nobody's business. */
 static uint32_t allocator_settings(void)
 {
-    static const char *const wanted[] = {
-        "PYTORCH_", "XLA_", "TF_",  "CUDA_",       "CUBLAS_",        "NCCL_",
-        "CUPY_",    "RMM_", "JAX_", "NUMBA_CUDA_", "VRAMTRACK_RUN=", "VRAMTRACK_USER_PATHS=",
-        NULL};
+    static const char *const wanted[] = {"PYTORCH_",
+                                         "XLA_",
+                                         "TF_",
+                                         "CUDA_",
+                                         "CUBLAS_",
+                                         "NCCL_",
+                                         "CUPY_",
+                                         "RMM_",
+                                         "JAX_",
+                                         "NUMBA_CUDA_",
+                                         "VRAMTRACK_RUN=",
+                                         "VRAMTRACK_USER_PATHS=",
+                                         "SLURM_JOB_ID=",
+                                         "SLURM_STEP_ID=",
+                                         "TORCHELASTIC_RUN_ID=",
+                                         "PMIX_NAMESPACE=",
+                                         NULL};
     static char text[16384];
     size_t n = 0;
     for (char **e = environ; e && *e; e++)

@@ -82,23 +82,36 @@ static uint16_t add(const char *name, uint32_t hash)
     return n;
 }
 
+static uint16_t find_or_add(const char *name)
+{
+    uint32_t hash = hash_of(name);
+    uint16_t n = find(name, hash);
+    if (n || vt_tls.busy)
+        return n;
+    vt_tls.busy = 1; /* a signal handler must not wait for the lock that its own thread holds */
+    while (__atomic_exchange_n(&adding, 1, __ATOMIC_ACQUIRE))
+        sched_yield();
+    n = add(name, hash);
+    __atomic_store_n(&adding, 0, __ATOMIC_RELEASE);
+    vt_tls.busy = 0;
+    return n;
+}
+
 uint16_t vt_range_number(const char *name)
 {
     char folded[NAME_BYTES];
     if (!name || !*name)
         return 0;
     fold(name, __atomic_load_n(&used, __ATOMIC_ACQUIRE) >= FOLD_ALL, folded);
-    uint32_t hash = hash_of(folded);
-    uint16_t n = find(folded, hash);
-    if (n || vt_tls.busy)
-        return n;
-    vt_tls.busy = 1; /* a signal handler must not wait for the lock that its own thread holds */
-    while (__atomic_exchange_n(&adding, 1, __ATOMIC_ACQUIRE))
-        sched_yield();
-    n = add(folded, hash);
-    __atomic_store_n(&adding, 0, __ATOMIC_RELEASE);
-    vt_tls.busy = 0;
-    return n;
+    return find_or_add(folded);
+}
+
+uint16_t vt_range_exact(const char *name)
+{
+    char cut[NAME_BYTES];
+    strncpy(cut, name, sizeof cut - 1);
+    cut[sizeof cut - 1] = 0;
+    return find_or_add(cut);
 }
 
 const char *vt_range_name(uint16_t number)

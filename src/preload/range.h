@@ -13,6 +13,9 @@
  * signal handler that interrupted our own work, where it is 0. */
 uint16_t vt_range_number(const char *name);
 
+/* The same, with the numbers in it as they are: for names that this library makes. */
+uint16_t vt_range_exact(const char *name);
+
 /* Its name; "" for 0. Lives as long as the process. */
 const char *vt_range_name(uint16_t number);
 

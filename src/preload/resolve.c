@@ -15,7 +15,9 @@
 #include "preload/cuda/headers.h"
 #include "preload/elf.h"
 #include "preload/jax/jax.h"
+#include "preload/nccl/table.h"
 #include "preload/options.h"
+#include "preload/tensorflow/table.h"
 #include "preload/torch/table.h"
 
 struct entry {
@@ -35,6 +37,8 @@ static struct entry entries[VT_E_count] = {
 
 #define X(n, library) VT_EXPORT void n(void); /* as their own files have them: mangled names of C++ functions */
 VT_TORCH_EXPORTS(X)
+VT_TENSORFLOW_EXPORTS(X)
+VT_NCCL_EXPORTS(X)
 #undef X
 
 static const struct {
@@ -42,7 +46,7 @@ static const struct {
     void *wrapper;
 } foreign[] = {
 #define X(n, library) {#n, library, (void *)n},
-    VT_TORCH_EXPORTS(X)
+    VT_TORCH_EXPORTS(X) VT_TENSORFLOW_EXPORTS(X) VT_NCCL_EXPORTS(X)
 #undef X
 };
 #define FOREIGN (sizeof foreign / sizeof *foreign)
@@ -399,7 +403,7 @@ static bool has_provider(const void *caller, unsigned e)
     return vt_object_at(caller, &o) && vt_elf_needs(o.link_map, vt_entry_is_runtime(e) ? "libcudart.so" : "libcuda.so");
 }
 
-/* What we export of other libraries (C++ names): for those who would find a definition without us too. Nothing is
+/* What we export of other libraries (mostly C++ names): for those who would find a definition without us too. Nothing is
  * substituted: who asks that library for its function gets that. */
 static struct vt_answer answer_foreign(void *handle, const char *name, const void *caller)
 {
@@ -425,7 +429,8 @@ static struct vt_answer answer_plugin(void *handle, const char *name)
 
 static bool may_be_ours(const char *name)
 {
-    return !strncmp(name, "cu", 2) || !strncmp(name, "_Z", 2) || !strcmp(name, "GetPjrtApi");
+    return !strncmp(name, "cu", 2) || !strncmp(name, "_Z", 2) || !strcmp(name, "GetPjrtApi") ||
+           !strcmp(name, "TFE_Execute") || !strncmp(name, "nccl", 4);
 }
 
 static struct vt_answer answer(void *handle, const char *name, const void *caller)
@@ -436,7 +441,7 @@ static struct vt_answer answer(void *handle, const char *name, const void *calle
         return no;
     if (name[0] == 'G')
         return handle == RTLD_DEFAULT ? no : answer_plugin(handle, name);
-    if (name[0] == '_')
+    if (name[0] == '_' || name[0] == 'T' || name[0] == 'n')
         return answer_foreign(handle, name, caller);
     int e = find_entry(name);
     if (e < 0 || wants_the_real_one(caller))

@@ -22,7 +22,8 @@
     X(torch_workspace, "torch.cublas_workspace")  \
     X(torch_async, "torch.async_allocator")       \
     X(torch_uncached, "torch.uncached_allocator") \
-    X(jax, "jax")
+    X(jax, "jax")                                 \
+    X(tensorflow, "tensorflow.bfc_allocator")
 
 enum vt_entry_id {
 #define X(name) VT_E_##name,

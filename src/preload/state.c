@@ -15,6 +15,7 @@
 #include "preload/jax/jax.h"
 #include "preload/options.h"
 #include "preload/process.h"
+#include "preload/request.h"
 #include "preload/warn.h"
 
 __thread struct vt_tls vt_tls;
@@ -191,8 +192,10 @@ bool vt_state_lock(bool may_start)
     bool ready = !vt_state.stopped && vt_state.writer.state != VT_WRITER_CLOSED;
     if (!ready && may_start && !vt_state.stopped)
         ready = start();
-    if (ready)
+    if (ready) {
+        vt_request_look();
         return true;
+    }
     release();
     vt_tls.busy = 0;
     return false;
@@ -236,6 +239,7 @@ void vt_state_after_fork(void)
     vt_report_forget();
     vt_usage_forget();
     vt_phase_forget();
+    vt_nccl_forget();
     strings = NULL;
     vt_arena_drop();
 }

@@ -30,8 +30,8 @@ struct vt_tls {
     void *context; /* the current context as last seen, and what is known of it */
     int32_t context_device;
     uint16_t context_index;
-    uint8_t jax; /* a plugin of JAX's is busy allocating (jax/plugin.h) */
-    uint8_t unused2;
+    uint8_t framework; /* an allocator of JAX's or TensorFlow's is busy, and will tell what came of it */
+    uint8_t framework_device; /* device + 1 from which the driver allocated meanwhile; 0: none */
     uint32_t context_generation;
     uint32_t pending; /* index + 1 of this thread's unresolved out-of-memory */
     uint32_t frees;   /* that gave something back; wraps */
@@ -109,5 +109,6 @@ void vt_failure_forget(void);
 void vt_report_forget(void);
 void vt_usage_forget(void);
 void vt_phase_forget(void);
+void vt_nccl_forget(void);
 
 #endif

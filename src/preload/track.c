@@ -43,12 +43,13 @@ uint32_t vt_stack_id(struct vt_taken_stack *t)
 
 uint32_t vt_python_id(struct vt_taken_stack *t)
 {
-    return t->python.count ? vt_codes_intern(&t->python) : 0;
+    return t->python.count ? vt_codes_intern(&t->python) : t->adopted;
 }
 
 static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 {
-    uint64_t hash = (t->stack.count ? salted(t) : t->stack.hash) ^ (t->python.count ? t->python.hash : 0);
+    uint64_t python = t->python.count ? t->python.hash : t->adopted * 0xc2b2ae3d27d4eb4full;
+    uint64_t hash = (t->stack.count ? salted(t) : t->stack.hash) ^ python;
     uint32_t site = vt_site_find(key, hash);
     if (site != VT_NONE || !t->located)
         return site;
@@ -186,6 +187,8 @@ void vt_record_alloc_at(const struct vt_call *call, const struct vt_alloc *a, st
         vt_state_unlock();
     }
     vt_tls.driver_events++;
+    if (vt_tls.framework)
+        vt_tls.framework_device = (uint8_t)(a->device + 1);
     if (vt_tls.torch)
         vt_torch_direct(a, t);
     if (report != VT_NONE)
@@ -207,7 +210,7 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
                            .bytes = a->bytes};
     vt_take(&t);
     vt_locate(&t);
-    f.told = vt_tls.jax;
+    f.told = vt_tls.framework;
     vt_torch_claims(&f, &t);
     if (code == CUDA_ERROR_OUT_OF_MEMORY)
         vt_memory_info(&f.free_bytes, &f.total_bytes);
@@ -314,6 +317,7 @@ void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_spa
     int saved = errno;
     struct vt_taken_stack t;
     t.located = false;
+    t.adopted = 0;
     t.stack.count = t.python.count = 0;
     if (stack)
         vt_take(&t);

@@ -10,6 +10,7 @@
 #include "preload/call.h"
 #include "preload/ledger.h"
 #include "preload/live.h"
+#include "preload/nccl/communicator.h"
 #include "preload/python/python.h"
 #include "preload/stack.h"
 
@@ -30,13 +31,15 @@ struct vt_alloc {
 struct vt_taken_stack {
     struct vt_stack stack;
     struct vt_stack_objects objects;
-    bool located; /* objects is filled */
+    bool located;     /* objects is filled */
+    uint32_t adopted; /* frame id of the Python stack of the thread that this one works for; 0: none (nccl/) */
     struct vt_python_stack python;
 };
 
 static inline __attribute__((always_inline)) void vt_take(struct vt_taken_stack *t)
 {
     t->located = false;
+    t->adopted = 0;
     t->python.count = 0;
     vt_stack_take(&t->stack);
     if (vt_options()->python)
@@ -49,6 +52,7 @@ static inline __attribute__((always_inline)) void vt_take_tensor(struct vt_taken
 {
     const struct vt_options *o = vt_options();
     t->located = false;
+    t->adopted = 0;
     t->python.count = 0;
     if (o->python)
         vt_python_take(&t->python, o->depth);
@@ -70,7 +74,13 @@ static inline __attribute__((always_inline)) void vt_record_alloc(const struct v
     if (!call->record || vt_tls.busy)
         return;
     vt_take(&t);
+    if (__builtin_expect(__atomic_load_n(&vt_nccl_callers, __ATOMIC_RELAXED) == 0, 1)) {
+        vt_record_alloc_at(call, a, &t);
+        return;
+    }
+    uint16_t before = vt_nccl_adopt(&t);
     vt_record_alloc_at(call, a, &t);
+    vt_nccl_adopted(before);
 }
 
 /* An allocation was refused with `code`. */

@@ -4,18 +4,21 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Names of variables and files come from outside: their control characters would reach the terminal. */
-static void make_plain(char *text, int n)
+#include "views/out.h"
+
+/* Names of variables and files come from outside: what is not plain text would reach the terminal. */
+static void make_plain(char *text, size_t n)
 {
-    for (int i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < ' ' || c == 0x7f || (c == 0xc2 && i + 1 < n && ((unsigned char)text[i + 1] & 0xe0) == 0x80))
-            text[i] = '?';
-        if (c == 0xc2 && text[i] == '?' && i + 1 < n) /* U+0080 to U+009F take two bytes */
-            text[++i] = '?';
+    for (size_t i = 0; i < n;) {
+        unsigned size = vt_utf8_sequence(text + i, n - i), bytes = size ? size : 1;
+
+        if (!size || !vt_utf8_plain(text + i, size))
+            memset(text + i, '?', bytes);
+        i += bytes;
     }
 }
 
@@ -29,7 +32,7 @@ void vt_warn(const char *format, ...)
     va_end(args);
     if (m > 0)
         n += m < (int)sizeof line - n - 2 ? m : (int)sizeof line - n - 2;
-    make_plain(line, n);
+    make_plain(line, (size_t)n);
     line[n++] = '\n';
     /* syscall(): write() is a cancellation point */
     if (syscall(SYS_write, 2, line, (size_t)n) < 0)

@@ -416,6 +416,11 @@ const char *vt_reading_chars(const struct vt_reading *r, uint32_t id)
     return vt_reading_string(r, id).text; /* it ends with a NUL: checked above */
 }
 
+uint64_t vt_reading_events(const struct vt_reading *r)
+{
+    return r->events;
+}
+
 const struct vt_event *vt_reading_event(const struct vt_reading *r, uint64_t sequence)
 {
     uint64_t limit = r->header.section[VT_EVENTS].limit;

@@ -76,6 +76,9 @@ struct vt_text vt_reading_string(const struct vt_reading *reading, uint32_t id);
 /* As vt_reading_string(), as C text: cut at its first NUL. Always NUL-terminated, never NULL. */
 const char *vt_reading_chars(const struct vt_reading *reading, uint32_t id);
 
+/* Events ever written, those that were overwritten among them: the number of the next one. */
+uint64_t vt_reading_events(const struct vt_reading *reading);
+
 /* Event number `sequence` (0 is the first ever written), or NULL if it was overwritten or is not in the image. */
 const struct vt_event *vt_reading_event(const struct vt_reading *reading, uint64_t sequence);
 

@@ -86,10 +86,10 @@ static inline bool vt_jax_ask(const struct vt_jax_api *api, unsigned function, c
 /* The same for calls that allocate: what the driver refuses meanwhile is theirs to tell (failure.h). */
 static inline void *vt_jax_allocate(const struct vt_jax_api *api, unsigned function, void *arguments)
 {
-    uint8_t outer = vt_tls.jax;
-    vt_tls.jax = 1;
+    uint8_t outer = vt_tls.framework;
+    vt_tls.framework = 1;
     void *error = vt_jax_real(api, function, arguments);
-    vt_tls.jax = outer;
+    vt_tls.framework = outer;
     return error;
 }
 
