@@ -150,6 +150,41 @@ static int take_passes(struct vt_births *b)
     return 0;
 }
 
+/* A round is over where something is freed after something was allocated. Memory that is freed at once counts, what a clean-up
+ * frees in a row is one. */
+static int take_rounds(struct vt_births *b)
+{
+    const struct vt_reading *r = b->model->reading;
+    uint64_t count = vt_reading_count(r, VT_EVENTS), start = oldest_event(r, count), i;
+    bool allocated = false;
+
+    for (i = 0; i < count; i++) {
+        const struct vt_event *event = vt_reading_record(r, VT_EVENTS, (start + i) % count);
+
+        if (!event || event->time_ns > b->model->moment_ns)
+            continue;
+        if (event->type == VT_EVENT_FREE && allocated && add_pass(b, event->time_ns))
+            return -ENOMEM;
+        if (event->type == VT_EVENT_ALLOC || event->type == VT_EVENT_FREE)
+            allocated = event->type == VT_EVENT_ALLOC;
+    }
+    return 0;
+}
+
+int vt_births_by_rounds(struct vt_births *b, uint64_t ticks_min)
+{
+    if (b->clock != VT_CLOCK_TIME)
+        return 0;
+    b->pass_count = 0;
+    free(b->passes);
+    b->passes = NULL;
+    if (take_rounds(b))
+        return -ENOMEM;
+    if (b->pass_count >= ticks_min)
+        b->clock = VT_CLOCK_ROUNDS;
+    return 0;
+}
+
 static int choose_clock(struct vt_births *b, uint64_t ticks_min)
 {
     if (vt_model_steps_until(b->model->reading, b->model->moment_ns) >= ticks_min)
@@ -222,7 +257,7 @@ uint64_t vt_births_tick(const struct vt_births *b, uint64_t time)
 {
     if (b->clock == VT_CLOCK_STEPS)
         return vt_model_steps_until(b->model->reading, time);
-    return b->clock == VT_CLOCK_PASSES ? passes_until(b, time) : time;
+    return b->clock == VT_CLOCK_TIME ? time : passes_until(b, time);
 }
 
 uint64_t vt_births_now(const struct vt_births *b)

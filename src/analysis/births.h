@@ -6,6 +6,8 @@
  *   steps     training steps (VT_STEPS)
  *   passes    backward passes, from the events as far as these reach back: loops without an optimizer
  *   time      nanoseconds
+ * and, for those who ask (the verdict on a full card),
+ *   rounds    memory was allocated and some was freed again, from the events: the turns of any loop
  *
  * Uses malloc; belongs to one model and lives no longer. Not thread-safe.
  */
@@ -17,7 +19,7 @@
 
 #include "analysis/model.h"
 
-enum vt_clock { VT_CLOCK_STEPS, VT_CLOCK_PASSES, VT_CLOCK_TIME };
+enum vt_clock { VT_CLOCK_STEPS, VT_CLOCK_PASSES, VT_CLOCK_TIME, VT_CLOCK_ROUNDS };
 
 struct vt_birth {
     uint64_t time_ns, bytes;
@@ -29,7 +31,7 @@ struct vt_births {
     uint64_t *first; /* births of row i: all[first[i]] to all[first[i + 1] - 1], by time */
     uint32_t rows;
     enum vt_clock clock;
-    uint64_t *passes; /* when each backward pass began */
+    uint64_t *passes; /* when each backward pass or round began */
     uint64_t pass_count;
 };
 
@@ -39,6 +41,9 @@ struct vt_births {
  */
 int vt_births_take(struct vt_births *births, const struct vt_model *model, uint32_t rows, uint64_t ticks_min);
 void vt_births_free(struct vt_births *births);
+
+/* Changes the clock from time to rounds, if there are `ticks_min` of these. Returns 0 or -ENOMEM. */
+int vt_births_by_rounds(struct vt_births *births, uint64_t ticks_min);
 
 /* Are the births of a row known? Not where the recording has no copy of the live allocations of that moment. */
 bool vt_births_known(const struct vt_births *births, uint32_t row);

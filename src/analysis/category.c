@@ -139,7 +139,7 @@ static const struct rule *rule_of(const struct vt_model *m, const struct vt_site
 static bool divide(struct vt_category_split *split, const struct rule *rule, const struct vt_fate_sum *ended,
                    unsigned first, uint64_t bytes)
 {
-    double sum = 0;
+    double sum = 0, share;
     uint64_t left = bytes, part;
     unsigned fate, last = VT_FATE_COUNT;
 
@@ -151,9 +151,9 @@ static bool divide(struct vt_category_split *split, const struct rule *rule, con
     if (last == VT_FATE_COUNT)
         return false;
     for (fate = first; fate <= last; fate++) {
-        part = fate == last ? left : (uint64_t)((double)bytes * ((double)ended[fate].bytes / sum));
-        if (part > left)
-            part = left;
+        share = (double)bytes * ((double)ended[fate].bytes / sum);
+        part = fate == last || share >= (double)left ? left
+                                                     : (uint64_t)share; /* what a damaged file says may not fit */
         split->bytes[rule->of[fate]] += part;
         left -= part;
     }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "analysis/findings.h"
+#include "analysis/places.h"
 #include "analysis/suppress.h"
 
 struct vt_finding_builder {
@@ -45,11 +46,47 @@ bool vt_is_final(const struct vt_model *model);
 /* Is the place named in the user's file of suppressions? Ask only of what would be reported: it is counted. */
 bool vt_is_suppressed(struct vt_finding_builder *b, struct vt_site_row *row);
 
-/* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
-void vt_show_site(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *site);
-
 /* Does the site hold memory that a driver call made and nobody freed? */
 bool vt_holds_memory(const struct vt_site_row *site);
+
+/* Evidence for a finding's sites, one line per place as vt_show_place() writes it, at most `most`, largest first. */
+void vt_show_sites(struct vt_finding_builder *b, struct vt_finding *finding, uint32_t most);
+
+/* Rows of the builder's model as places (findings_places.c). */
+struct vt_row_places {
+    const struct vt_model *model;
+    struct vt_places places;
+    uint32_t *of; /* by row: index of its place; VT_NONE: it was not wanted */
+    uint32_t rows;
+};
+
+/* What rows of one name hold together. */
+struct vt_place_sum {
+    const struct vt_place *place; /* the first of that name */
+    uint64_t bytes, count, made, freed;
+};
+
+/* The places of those of the first `rows` rows that are wanted. False: no memory (noted). vt_row_places_free() in either
+ * case. */
+bool vt_row_places_build(struct vt_finding_builder *b, struct vt_row_places *places, const bool *wanted, uint32_t rows);
+void vt_row_places_free(struct vt_row_places *places);
+
+/* A row's place, or NULL. */
+const struct vt_place *vt_row_place(const struct vt_row_places *places, uint32_t row);
+
+/* One sum per name for the rows that are taken, largest first, to be freed; NULL: no memory (noted), and *count is 0. */
+struct vt_place_sum *vt_row_places_sum(struct vt_finding_builder *b, const struct vt_row_places *places,
+                                       const bool *taken, uint32_t *count);
+
+/* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
+void vt_show_place(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_place_sum *sum);
+
+/* What would give back the memory of the finding's sites, which are pools of frameworks (findings_frameworks.c). */
+void vt_advise_pools(struct vt_finding_builder *b, struct vt_finding *finding);
+
+/* How many other processes on a device run the same program or executable, and hold enough for a CUDA context; *name: which,
+ * if there are any. */
+uint32_t vt_same_executable(const struct vt_reading *reading, const struct vt_device_row *device, const char **name);
 
 /* The rules, one per file. */
 void vt_find_ooms(struct vt_finding_builder *b);         /* findings_oom.c: capacity, limit, fragmentation */
@@ -62,5 +99,6 @@ void vt_find_replaced(struct vt_finding_builder *b);     /* findings_replaced.c:
 void vt_find_unreleased(struct vt_finding_builder *b);   /* findings_unreleased.c: misuse */
 void vt_find_waste(struct vt_finding_builder *b);        /* findings_waste.c: waste, overhead */
 void vt_find_pools(struct vt_finding_builder *b);        /* findings_pools.c: cache, waste, overhead */
+void vt_find_contexts(struct vt_finding_builder *b);     /* findings_contexts.c: overhead */
 
 #endif

@@ -250,6 +250,7 @@ int vt_findings_build(struct vt_findings *findings, struct vt_model *model, stru
     vt_find_unreleased(&b);
     vt_find_waste(&b);
     vt_find_pools(&b);
+    vt_find_contexts(&b);
     if (model->missing[0])
         vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, "The recording is incomplete: nothing can be said about %s.",
                        model->missing);

@@ -15,37 +15,19 @@
  * round by round a tensor outside of modules and several inside of a module's forward, none of them freed. Otherwise it is
  * possible only: a place allocated again and again until the end, and nothing of it was ever freed. A list of results looks
  * like this too, and is meant to grow.
+ *
+ * This file judges places one by one; findings_growth_joined.c those that read alike together, and findings_growth_report.c
+ * tells what was found.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/births.h"
 #include "analysis/category.h"
-#include "analysis/finding_rules.h"
-#include "analysis/format.h"
-#include "analysis/retention.h"
-#include "analysis/trend.h"
+#include "analysis/growth_rules.h"
 
-#define EVIDENCE_MAX 8
-#define CANDIDATES_MAX 256 /* places looked at, largest first */
-#define COUNT_MIN 4        /* live allocations: fewer show nothing */
-#define TICKS_MIN 8        /* steps or passes from which growth against them is likely */
-#define RUN_SHARE 4        /* of the ticks, one in so many must lie in the time of growth: else it is an episode */
-#define LONG_NS (300ull * 1000000000) /* time from which steady growth is likely without steps */
-#define ROUNDS_MIN 8                  /* of a loop that keeps graphs */
-#define INSIDE_MIN 2                  /* tensors of a module's forward kept in each round; a result alone is one */
-#define EACH_STEP 0.75                /* allocations more per step; without births, fewer are no clear case */
-#define WORTH (1ull << 20)            /* growth below this is a list of numbers, and no likely finding */
-#define SHARE_MIN 64                  /* the same for a place, as a share of all likely growth */
-
-/* What is thought of a place. */
-struct opinion {
-    bool grows;
-    enum vt_confidence confidence;
-    enum vt_retention retention;
-    double per_tick; /* bytes; 0: against no clock */
-    uint64_t ticks;
-};
+#define ROUNDS_MIN 8   /* of a loop that keeps graphs */
+#define INSIDE_MIN 2   /* tensors of a module's forward kept in each round; a result alone is one */
+#define EACH_STEP 0.75 /* allocations more per step; without births, fewer are no clear case */
 
 static bool is_workspace(const struct vt_model *m, const struct vt_site *site)
 {
@@ -54,7 +36,7 @@ static bool is_workspace(const struct vt_model *m, const struct vt_site *site)
 
 /* What by its nature is made once and stays, judged by what it is. Against ticks, the time of its making says more, but for
  * optimizers that keep the last so many directions (L-BFGS). */
-static bool is_meant_to_stay(const struct vt_finding_builder *b, const struct vt_site_row *row, bool ticks)
+bool vt_growth_is_meant(const struct vt_finding_builder *b, const struct vt_site_row *row, bool ticks)
 {
     enum vt_category category = vt_category_of(b->model, row, b->symbols).main;
 
@@ -63,9 +45,9 @@ static bool is_meant_to_stay(const struct vt_finding_builder *b, const struct vt
 }
 
 /* Tensors; and what the program itself allocates, while the run is not over (at its end, it is a leak: findings_live.c). */
-static bool is_candidate(const struct vt_model *m, const struct vt_site_row *row)
+bool vt_growth_is_candidate(const struct vt_model *m, const struct vt_site_row *row)
 {
-    if (row->live_count < COUNT_MIN || !vt_kind_is_memory(row->record->kind))
+    if (!vt_kind_is_memory(row->record->kind))
         return false;
     if (row->record->level == VT_LEVEL_TENSOR)
         return true;
@@ -86,7 +68,7 @@ static double share(uint64_t from, uint64_t to, uint64_t first, uint64_t last)
  * Was the place still at it when the moment came, by what the program allocated elsewhere meanwhile and since? In time that
  * could not be told: loading a kernel takes as long as a hundred steps.
  */
-static bool is_active(const struct vt_model *m, const struct vt_site_row *row)
+bool vt_growth_is_active(const struct vt_model *m, const struct vt_site_row *row)
 {
     uint64_t first = row->record->first_ns, last = vt_model_last_ns(m, row);
     double during = 0, since = 0;
@@ -119,20 +101,21 @@ static uint64_t first_tick(const struct vt_births *births, uint32_t i)
     return vt_births_tick(births, row->record->first_ns);
 }
 
-/* Bytes that were made after tick `from`, per tick. */
-static double rate(const struct vt_births *births, uint32_t i, uint64_t from)
+double vt_growth_rate(const struct vt_births *births, uint32_t i, uint64_t from)
 {
     const struct vt_birth *birth = vt_births_of(births, i);
-    uint64_t count = vt_births_count(births, i), k, now = vt_births_now(births);
+    uint64_t count = vt_births_count(births, i), k, now = vt_births_now(births), tick;
     double bytes = 0;
 
-    for (k = 0; k < count; k++)
-        bytes += vt_births_tick(births, birth[k].time_ns) > from ? (double)birth[k].bytes : 0;
+    for (k = 0; k < count; k++) {
+        tick = vt_births_tick(births, birth[k].time_ns);
+        bytes += tick > from && tick < now ? (double)birth[k].bytes : 0; /* the present one is not over */
+    }
     return now > from + 1 ? bytes / (double)(now - from - 1) : 0;
 }
 
 /* Against steps or backward passes. */
-static void judge_by_ticks(const struct vt_births *births, uint32_t i, struct opinion *opinion)
+static void judge_by_ticks(const struct vt_births *births, uint32_t i, struct vt_opinion *opinion)
 {
     const struct vt_site_row *row = &births->model->sites[i];
     uint64_t now = vt_births_now(births), from;
@@ -140,7 +123,8 @@ static void judge_by_ticks(const struct vt_births *births, uint32_t i, struct op
     if (births->clock == VT_CLOCK_PASSES && row->record->phase != VT_PHASE_NONE)
         return; /* one pass may look like many, where it calls forward in between */
     if (!vt_births_known(births, i)) {
-        opinion->grows = births->clock == VT_CLOCK_STEPS && row->growth.bytes > 0 && row->growth.steps >= COUNT_MIN &&
+        opinion->grows = births->clock == VT_CLOCK_STEPS && row->growth.bytes > 0 &&
+                         row->growth.steps >= VT_GROWTH_COUNT &&
                          (double)row->growth.allocs >= (double)row->growth.steps * EACH_STEP &&
                          vt_births_curve_rises(births->model, row);
         opinion->per_tick = row->growth.bytes_per_step;
@@ -149,9 +133,9 @@ static void judge_by_ticks(const struct vt_births *births, uint32_t i, struct op
     }
     from = first_tick(births, i);
     opinion->ticks = now - from;
-    opinion->grows = opinion->ticks >= TICKS_MIN && opinion->ticks >= now / RUN_SHARE &&
+    opinion->grows = opinion->ticks >= VT_GROWTH_TICKS && opinion->ticks >= now / VT_GROWTH_PART &&
                      vt_births_are_steady(births, i, from);
-    opinion->per_tick = rate(births, i, from);
+    opinion->per_tick = vt_growth_rate(births, i, from);
 }
 
 /* Without either, but for minutes. */
@@ -160,7 +144,7 @@ static bool grows_with_time(const struct vt_births *births, uint32_t i)
     const struct vt_site_row *row = &births->model->sites[i];
     uint64_t first = row->record->first_ns, now = births->model->moment_ns;
 
-    if (now < first || now - first < LONG_NS)
+    if (now < first || now - first < VT_GROWTH_LONG_NS)
         return false;
     if (vt_births_known(births, i))
         return births->clock == VT_CLOCK_TIME && vt_births_are_steady(births, i, first);
@@ -186,7 +170,7 @@ static int compare_times(const void *left, const void *right)
 
 /* When tensors inside of modules were made, at all places together: sorted times. */
 struct inside {
-    bool at[CANDIDATES_MAX];
+    bool at[VT_GROWTH_ROWS];
     uint64_t *times, count;
 };
 
@@ -242,7 +226,7 @@ static bool keeps_graphs(const struct vt_births *births, const struct inside *in
 }
 
 /* Makes all places of a loop that keeps graphs likely. False: no memory. */
-static bool judge_graphs(const struct vt_births *births, struct opinion *opinions)
+static bool judge_graphs(const struct vt_births *births, struct vt_opinion *opinions)
 {
     struct inside inside;
     bool found = false;
@@ -264,13 +248,15 @@ static bool judge_graphs(const struct vt_births *births, struct opinion *opinion
 }
 
 static void judge(const struct vt_finding_builder *b, const struct vt_births *births, uint32_t i,
-                  struct opinion *opinion)
+                  struct vt_opinion *opinion)
 {
     const struct vt_model *m = b->model;
     const struct vt_site_row *row = &m->sites[i];
     bool ticks = births->clock != VT_CLOCK_TIME;
+    /* Whoever loads weights round by round is no leak: what they are counts, where the clock is any loop's. */
+    bool working = ticks && births->clock != VT_CLOCK_ROUNDS;
 
-    if (!is_candidate(m, row) || is_meant_to_stay(b, row, ticks))
+    if (row->live_count < VT_GROWTH_COUNT || !vt_growth_is_candidate(m, row) || vt_growth_is_meant(b, row, working))
         return;
     opinion->retention = vt_retention_of(m, row);
     opinion->confidence = VT_LIKELY;
@@ -283,143 +269,43 @@ static void judge(const struct vt_finding_builder *b, const struct vt_births *bi
     opinion->confidence = VT_POSSIBLE;
     opinion->per_tick = 0;
     opinion->grows = row->record->level == VT_LEVEL_TENSOR && vt_is_final(m) && m->end != VT_PROCESS_RUNNING &&
-                     row->growth.bytes > 0 && vt_model_never_freed(row) && !is_meant_to_stay(b, row, false) &&
-                     is_active(m, row);
+                     row->growth.bytes > 0 && vt_model_never_freed(row) && !vt_growth_is_meant(b, row, false) &&
+                     vt_growth_is_active(m, row);
 }
 
-/* As an integer; a figure of a damaged file may exceed what that holds. */
-static uint64_t whole(double bytes)
+void vt_growth_judge(struct vt_finding_builder *b, const struct vt_births *births, const struct vt_row_places *places,
+                     struct vt_opinion *opinions)
 {
-    return bytes < 9e18 ? (uint64_t)(bytes + 0.5) : 0;
-}
-
-static const char *clock_word(const struct vt_births *births)
-{
-    return births->clock == VT_CLOCK_PASSES ? "backward pass" : "step";
-}
-
-static void show(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_births *births, uint32_t i,
-                 const struct opinion *opinion)
-{
-    const struct vt_site_row *row = &b->model->sites[i];
-    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
-    const char *each = clock_word(births);
-
-    if (opinion->per_tick < 1) {
-        vt_show_site(b, finding, row);
-        return;
-    }
-    vt_add_evidence(b, finding, "%s in %llu by %s: %s more per %s over %llu %s%s; %s.",
-                    vt_format_bytes(bytes, row->live_bytes), (unsigned long long)row->live_count,
-                    vt_place_of(b, place, row->record->stack, row->record->python_stack),
-                    vt_format_bytes(step, whole(opinion->per_tick)), each, (unsigned long long)opinion->ticks, each,
-                    births->clock == VT_CLOCK_PASSES ? "es" : "s", vt_retention_words(opinion->retention));
-}
-
-/* What the places of a finding hold by kinds of retention; the bytes of places that a finding takes. */
-struct sums {
-    uint64_t bytes, of[VT_RETENTION_COUNT];
-    double per_tick;
-    uint32_t places;
-};
-
-static bool takes(const struct opinion *opinion, enum vt_confidence confidence)
-{
-    return opinion->grows && opinion->confidence == confidence;
-}
-
-static struct sums sum_up(const struct vt_births *births, const struct opinion *opinions, enum vt_confidence confidence)
-{
-    struct sums sums = {0};
     uint32_t i;
 
     for (i = 0; i < births->rows; i++)
-        if (takes(&opinions[i], confidence)) {
-            sums.places++;
-            sums.bytes += births->model->sites[i].live_bytes;
-            sums.of[opinions[i].retention] += births->model->sites[i].live_bytes;
-            sums.per_tick += opinions[i].per_tick;
-        }
-    return sums;
-}
-
-static struct vt_finding *title(struct vt_finding_builder *b, const struct vt_births *births, const struct sums *sums,
-                                enum vt_confidence confidence)
-{
-    const char *what = sums->of[VT_RETAINED_MEMORY] ? "Memory" : "Tensors", *plural = sums->places == 1 ? "" : "s";
-    char live[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
-
-    vt_format_bytes(live, sums->bytes);
-    if (sums->per_tick >= 1)
-        return vt_new_finding(b, VT_FAMILY_GROWTH, confidence,
-                              "%s grow%s with every %s: by %s a %s at %u place%s, to %s.", what,
-                              *what == 'M' ? "s" : "", clock_word(births), vt_format_bytes(step, whole(sums->per_tick)),
-                              births->clock == VT_CLOCK_PASSES ? "pass" : "step", sums->places, plural, live);
-    return vt_new_finding(b, VT_FAMILY_GROWTH, confidence, "%s in %s of %u place%s that allocated again and again %s.",
-                          live, *what == 'M' ? "memory" : "tensors", sums->places, plural,
-                          confidence != VT_LIKELY       ? "and never freed any"
-                          : sums->of[VT_RETAINED_GRAPH] ? "and never freed any: graphs are kept, round by round"
-                                                        : "and kept growing");
-}
-
-/* One finding for all places of one confidence. */
-static void report(struct vt_finding_builder *b, const struct vt_births *births, const struct opinion *opinions,
-                   enum vt_confidence confidence)
-{
-    struct sums sums = sum_up(births, opinions, confidence);
-    struct vt_finding *finding;
-    uint32_t i;
-
-    if (!sums.places)
-        return;
-    finding = title(b, births, &sums, confidence);
-    for (i = 0; i < births->rows; i++)
-        if (takes(&opinions[i], confidence)) {
-            if (finding->evidence_count < EVIDENCE_MAX)
-                show(b, finding, births, i, &opinions[i]);
-            vt_add_site(b, finding, b->model->sites[i].index);
-        }
-    if (sums.places > EVIDENCE_MAX)
-        vt_add_evidence(b, finding, "and %u more places.", sums.places - EVIDENCE_MAX);
-    if (sums.of[VT_RETAINED_GRAPH]) /* keeps what was made beside it, too */
-        vt_add_advice(b, finding, sums.of[VT_RETAINED_GRAPH] + sums.of[VT_RETAINED_RESULT], "%s",
-                      vt_retention_advice(VT_RETAINED_GRAPH));
-    for (i = 0; i < VT_RETENTION_COUNT; i++)
-        if (sums.of[i] && i != VT_RETAINED_GRAPH && !(sums.of[VT_RETAINED_GRAPH] && i == VT_RETAINED_RESULT))
-            vt_add_advice(b, finding, sums.of[i], "%s", vt_retention_advice(i));
-}
-
-/* A few numbers per step are no alarm, and none beside one. */
-static void weigh(const struct vt_births *births, struct opinion *opinions)
-{
-    uint64_t all = sum_up(births, opinions, VT_LIKELY).bytes;
-    uint32_t i;
-
-    for (i = 0; i < births->rows; i++)
-        if (all < WORTH || births->model->sites[i].live_bytes < all / SHARE_MIN)
-            opinions[i].confidence = VT_POSSIBLE;
+        judge(b, births, i, &opinions[i]);
+    b->no_memory |= !judge_graphs(births, opinions);
+    vt_growth_join(b, births, places, opinions);
 }
 
 void vt_find_growth(struct vt_finding_builder *b)
 {
-    struct opinion opinions[CANDIDATES_MAX] = {{0}};
-    uint32_t count = b->model->site_count < CANDIDATES_MAX ? b->model->site_count : CANDIDATES_MAX, i;
+    struct vt_opinion opinions[VT_GROWTH_ROWS] = {{0}};
+    uint32_t count = b->model->site_count < VT_GROWTH_ROWS ? b->model->site_count : VT_GROWTH_ROWS, i;
+    bool wanted[VT_GROWTH_ROWS];
+    struct vt_row_places places;
     struct vt_births births;
 
     if (!b->model->recorded && !vt_is_final(b->model)) /* at the peak all is at its height */
         return;
-    if (vt_births_take(&births, b->model, count, TICKS_MIN)) {
+    for (i = 0; i < count; i++)
+        wanted[i] = vt_growth_is_candidate(b->model, &b->model->sites[i]);
+    if (vt_births_take(&births, b->model, count, VT_GROWTH_TICKS)) {
         b->no_memory = true;
-        vt_births_free(&births);
-        return;
+    } else {
+        if (vt_row_places_build(b, &places, wanted, count)) {
+            vt_growth_judge(b, &births, &places, opinions);
+            for (i = 0; i < count; i++)
+                opinions[i].grows = opinions[i].grows && !vt_is_suppressed(b, &b->model->sites[i]);
+            vt_growth_report(b, &births, &places, opinions);
+        }
+        vt_row_places_free(&places);
     }
-    for (i = 0; i < count; i++)
-        judge(b, &births, i, &opinions[i]);
-    b->no_memory |= !judge_graphs(&births, opinions);
-    for (i = 0; i < count; i++)
-        opinions[i].grows = opinions[i].grows && !vt_is_suppressed(b, &b->model->sites[i]);
-    weigh(&births, opinions);
-    report(b, &births, opinions, VT_LIKELY);
-    report(b, &births, opinions, VT_POSSIBLE);
     vt_births_free(&births);
 }

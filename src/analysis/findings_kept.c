@@ -131,8 +131,6 @@ static void look(struct vt_finding_builder *b, struct kept *kept, const struct v
     kept->bytes += then.live_bytes < row->live_bytes ? then.live_bytes : row->live_bytes;
     kept->once &= site->alloc_calls == then.live_count &&
                   vt_model_steps_until(r, site->first_ns) == vt_model_steps_until(r, kept->failure->last_ns);
-    if (kept->finding->site_count < EVIDENCE_MAX)
-        vt_show_site(b, kept->finding, row);
     vt_add_site(b, kept->finding, row->index);
 }
 
@@ -155,6 +153,7 @@ static void find_kept(struct vt_finding_builder *b, const struct vt_failure *fai
         "%s are still held by a call that ran out of memory before: an exception that is kept keeps the variables "
         "of its frames alive.",
         vt_format_bytes(bytes, kept.bytes));
+    vt_show_sites(b, kept.finding, EVIDENCE_MAX);
     vt_add_evidence(b, kept.finding, "That call failed in %s, %s after the start; it is not running any more.",
                     vt_place_of(b, place, failure->stack, failure->python_stack),
                     vt_format_seconds(time, failure->last_ns));

@@ -2,10 +2,13 @@
  * Leaks of the program: what driver calls of its own made and nobody had freed when the run ended. What frameworks hand on
  * as tensors is never one of them: the tensors in it may be (findings_growth.c).
  */
+#include <stdlib.h>
+
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
 
 #define EVIDENCE_MAX 8
+#define PLACES_MAX 512 /* rows whose stacks are compared; they come largest first, and each behind them is a place */
 #define LONG_RUN_NS 10000000000ull /* runs from here on show whether a site was active in their second half */
 
 bool vt_holds_memory(const struct vt_site_row *site)
@@ -17,6 +20,18 @@ bool vt_holds_memory(const struct vt_site_row *site)
 static bool at_finalize(const struct vt_model *m)
 {
     return m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE;
+}
+
+/* Did the process give up because memory had run out? Then it had no more chance to free anything than a killed one. */
+static bool gave_up(const struct vt_model *m)
+{
+    const struct vt_header *h = vt_reading_header(m->reading);
+    uint32_t i;
+
+    for (i = 0; h->end == VT_END_EXIT && h->exit_code && i < m->failure_count; i++)
+        if (vt_failure_is_oom(m->failures[i].record->kind))
+            return true;
+    return false;
 }
 
 /* Made once at the start of a long run and kept: that looks intended, freed or not. */
@@ -33,7 +48,7 @@ static enum vt_confidence leak_confidence(const struct vt_model *m, const struct
 {
     if (at_finalize(m) && site->record->live_count < site->live_count)
         return VT_POSSIBLE;
-    if (m->end == VT_PROCESS_KILLED || site->owner != VT_OWNER_APPLICATION || site->live_count < 2 ||
+    if (m->end == VT_PROCESS_KILLED || gave_up(m) || site->owner != VT_OWNER_APPLICATION || site->live_count < 2 ||
         looks_intended(m, site))
         return VT_POSSIBLE;
     return VT_LIKELY;
@@ -45,63 +60,98 @@ static bool may_leak(const struct vt_site_row *site)
            (site->owner == VT_OWNER_APPLICATION || site->owner == VT_OWNER_UNKNOWN);
 }
 
-void vt_show_site(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_site_row *site)
+/* A place is judged as a whole: what its rows make one by one is a pattern together. */
+static enum vt_confidence confidence_of(const struct vt_model *m, const struct vt_row_places *places, uint32_t row)
 {
-    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
-    uint64_t made = site->record->alloc_calls, freed = site->record->free_calls + site->record->retired;
+    const struct vt_place *place = vt_row_place(places, row);
+    struct vt_site together = *m->sites[row].record;
+    struct vt_site_row whole = m->sites[row];
+    uint32_t i;
 
-    if (at_finalize(b->model) && made >= site->live_count)
-        freed = made - site->live_count; /* by then */
-    vt_place_of(b, place, site->record->stack, site->record->python_stack);
-    vt_add_evidence(b, finding, "%s in %llu (%s) by %s: %llu allocated, %llu freed.",
-                    vt_format_bytes(bytes, site->live_bytes), (unsigned long long)site->live_count,
-                    vt_kind_name(site->record->kind), place, (unsigned long long)made, (unsigned long long)freed);
+    for (i = 0; place && i < m->site_count; i++) {
+        const struct vt_site *other = m->sites[i].record;
+
+        if (i == row || !vt_row_place(places, i) || vt_row_place(places, i)->chain != place->chain)
+            continue;
+        whole.live_count += m->sites[i].live_count;
+        together.live_count += other->live_count;
+        together.free_calls += other->free_calls;
+        together.last_ns = other->last_ns > together.last_ns ? other->last_ns : together.last_ns;
+    }
+    whole.record = &together;
+    return leak_confidence(m, &whole);
 }
 
-static bool is_reported(struct vt_finding_builder *b, struct vt_site_row *site, enum vt_confidence confidence)
-{
-    return may_leak(site) && leak_confidence(b->model, site) == confidence && !vt_is_suppressed(b, site);
-}
-
-/* One finding for all leaking sites of one confidence. */
-static void find_leaks(struct vt_finding_builder *b, enum vt_confidence confidence)
+/* One finding for all leaking places of one confidence: rows that are `taken`. */
+static void report(struct vt_finding_builder *b, const struct vt_row_places *places, const bool *taken,
+                   enum vt_confidence confidence)
 {
     struct vt_model *m = b->model;
-    struct vt_finding *finding = NULL;
+    struct vt_finding *finding;
     uint64_t bytes = 0, count = 0;
-    uint32_t i, sites = 0;
+    uint32_t i, sums, all;
+    struct vt_place_sum *list = vt_row_places_sum(b, places, taken, &sums);
     char text[VT_FORMAT_BYTES];
 
-    for (i = 0; i < m->site_count; i++)
-        if (is_reported(b, &m->sites[i], confidence)) {
-            bytes += m->sites[i].live_bytes;
-            count += m->sites[i].live_count;
-            sites++;
-        }
-    if (!sites)
-        return;
-    finding = vt_new_finding(b, VT_FAMILY_LEAK, confidence, "%s from %u place%s: %llu allocation%s %s.",
-                             vt_format_bytes(text, bytes), sites, sites == 1 ? "" : "s", (unsigned long long)count,
-                             count == 1 ? "" : "s",
-                             m->end == VT_PROCESS_KILLED ? "held when the process was killed"
-                             : at_finalize(m)            ? "still held when the program's own code had ended"
-                                                         : "never freed");
-    for (i = 0; i < m->site_count; i++)
-        if (is_reported(b, &m->sites[i], confidence)) {
-            if (finding->evidence_count < EVIDENCE_MAX)
-                vt_show_site(b, finding, &m->sites[i]);
-            vt_add_site(b, finding, m->sites[i].index);
-        }
-    if (sites > EVIDENCE_MAX)
-        vt_add_evidence(b, finding, "and %u more places.", sites - EVIDENCE_MAX);
-    if (m->end != VT_PROCESS_KILLED) /* everything is held then: that calls for no advice */
-        vt_add_advice(b, finding, bytes, "Free what these places allocate, on error paths too.");
+    for (all = sums, i = 0; i < m->site_count; i++) {
+        bytes += taken[i] ? m->sites[i].live_bytes : 0;
+        count += taken[i] ? m->sites[i].live_count : 0;
+        all += taken[i] && !vt_row_place(places, i);
+    }
+    if (all) {
+        finding = vt_new_finding(b, VT_FAMILY_LEAK, confidence, "%s from %u place%s: %llu allocation%s %s.",
+                                 vt_format_bytes(text, bytes), all, all == 1 ? "" : "s", (unsigned long long)count,
+                                 count == 1 ? "" : "s",
+                                 m->end == VT_PROCESS_KILLED ? "held when the process was killed"
+                                 : gave_up(m)                ? "held when the process gave up for want of memory"
+                                 : at_finalize(m)            ? "still held when the program's own code had ended"
+                                                             : "never freed");
+        for (i = 0; i < sums && i < EVIDENCE_MAX; i++)
+            vt_show_place(b, finding, &list[i]);
+        if (all > EVIDENCE_MAX)
+            vt_add_evidence(b, finding, "and %u more places.", all - EVIDENCE_MAX);
+        for (i = 0; i < m->site_count; i++)
+            if (taken[i])
+                vt_add_site(b, finding, m->sites[i].index);
+        if (m->end != VT_PROCESS_KILLED && !gave_up(m)) /* everything is held then: that calls for no advice */
+            vt_add_advice(b, finding, bytes, "Free what these places allocate, on error paths too.");
+    }
+    free(list);
+}
+
+/* Judges and reports the rows that may leak, which are those in `may`. likely, possible: as long as the rows, and false. */
+static void judge(struct vt_finding_builder *b, const bool *may, bool *likely, bool *possible)
+{
+    struct vt_model *m = b->model;
+    struct vt_row_places places;
+    uint32_t i, rows = 0, count;
+
+    for (count = 0; count < m->site_count && rows < PLACES_MAX; count++)
+        rows += may[count];
+    if (vt_row_places_build(b, &places, may, count)) {
+        for (i = 0; i < m->site_count; i++)
+            if (may[i])
+                *(confidence_of(m, &places, i) == VT_LIKELY ? &likely[i] : &possible[i]) = true;
+        report(b, &places, likely, VT_LIKELY);
+        report(b, &places, possible, VT_POSSIBLE);
+    }
+    vt_row_places_free(&places);
 }
 
 void vt_find_leaks(struct vt_finding_builder *b)
 {
-    if (!vt_is_final(b->model) || (b->model->end == VT_PROCESS_RUNNING && !b->model->recorded))
+    struct vt_model *m = b->model;
+    bool *may;
+    uint32_t i;
+
+    if (!vt_is_final(m) || (m->end == VT_PROCESS_RUNNING && !m->recorded))
         return;
-    find_leaks(b, VT_LIKELY);
-    find_leaks(b, VT_POSSIBLE);
+    if (!(may = calloc(m->site_count ? m->site_count : 1, 3 * sizeof *may))) {
+        b->no_memory = true;
+        return;
+    }
+    for (i = 0; i < m->site_count; i++)
+        may[i] = may_leak(&m->sites[i]) && !vt_is_suppressed(b, &m->sites[i]);
+    judge(b, may, may + m->site_count, may + 2 * (size_t)m->site_count);
+    free(may);
 }

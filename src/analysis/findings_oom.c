@@ -14,6 +14,7 @@
 #include "analysis/verdict.h"
 
 #define FAILURES_MAX 2 /* failures that are explained: later ones mostly follow from the first */
+#define LARGEST_MAX 64 /* sites that are added up to the largest places */
 #define VERDICTS_MAX 2 /* per failure: more than two explanations explain nothing */
 
 /* The first of these that applies excludes the others; only pieces may have a second cause beside them. */
@@ -101,7 +102,8 @@ bool vt_asked_by_framework(const struct vt_model *m, const struct vt_refusal *r)
            vt_module_class_at(m->reading, vt_owner_module(m->reading, r->failure->stack)) == VT_MODULE_FRAMEWORK;
 }
 
-bool vt_setting_has(const struct vt_reading *reading, const char *name, const char *word)
+/* The value of a variable in the recorded environment; NULL: it is not there. */
+static const char *setting(const struct vt_reading *reading, const char *name, size_t *length_of)
 {
     struct vt_text text = vt_reading_string(reading, vt_reading_header(reading)->environment);
     size_t start, length, key = strlen(name);
@@ -110,11 +112,34 @@ bool vt_setting_has(const struct vt_reading *reading, const char *name, const ch
         const char *entry = text.text + start;
 
         length = strnlen(entry, text.length - start);
-        if (length > key && !memcmp(entry, name, key) && entry[key] == '=' &&
-            memmem(entry + key + 1, length - key - 1, word, strlen(word)))
-            return true;
+        if (length > key && !memcmp(entry, name, key) && entry[key] == '=') {
+            *length_of = length - key - 1;
+            return entry + key + 1;
+        }
     }
-    return false;
+    return NULL;
+}
+
+bool vt_setting_has(const struct vt_reading *reading, const char *name, const char *word)
+{
+    size_t length;
+    const char *value = setting(reading, name, &length);
+
+    return value && memmem(value, length, word, strlen(word));
+}
+
+/* TensorFlow's allocator writes a map of its chunks when it refuses a request, if it is told where. */
+static void show_tensorflow_dump(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
+{
+    size_t length;
+    const char *prefix = setting(b->model->reading, "TF_BFC_MEMORY_DUMP", &length);
+
+    if (prefix && length && r->failure->kind == VT_FAILURE_FRAMEWORK_OOM &&
+        r->frameworks & 1u << VT_FRAMEWORK_TENSORFLOW)
+        vt_add_evidence(b, finding,
+                        "TensorFlow wrote its own map of its memory (TF_BFC_MEMORY_DUMP): files that begin with "
+                        "%.*s.",
+                        (int)(length < 256 ? length : 256), prefix);
 }
 
 static void show_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
@@ -182,10 +207,10 @@ static uint32_t largest_at_failure(const struct vt_reading *reading, const struc
     for (i = 0; moment && i < moment->sites; i++) {
         if (!(entry = vt_reading_moment_site(reading, moment->first_site + i)))
             break;
-        if (!entry->live_bytes || (count == VT_HOLDERS_MAX && entry->live_bytes <= largest[count - 1].live_bytes) ||
+        if (!entry->live_bytes || (count == LARGEST_MAX && entry->live_bytes <= largest[count - 1].live_bytes) ||
             !(site = vt_reading_site(reading, entry->site)) || !is_holder(reading, r, entry->site, site))
             continue;
-        count += count < VT_HOLDERS_MAX;
+        count += count < LARGEST_MAX;
         for (at = count - 1; at && largest[at - 1].live_bytes < entry->live_bytes; at--)
             largest[at] = largest[at - 1];
         largest[at] = *entry;
@@ -193,21 +218,56 @@ static uint32_t largest_at_failure(const struct vt_reading *reading, const struc
     return count;
 }
 
+/* Adds up what reads alike, in the entry of the first of each name. The others hold nothing then. */
+static void join_names(struct vt_moment_site *largest, const struct vt_places *places)
+{
+    uint32_t i;
+
+    for (i = 0; i < places->count; i++)
+        if (places->list[i].name != i) {
+            largest[places->list[i].name].live_bytes += largest[i].live_bytes;
+            largest[places->list[i].name].live_count += largest[i].live_count;
+            largest[i].live_bytes = 0;
+        }
+}
+
+/* The index of the largest one; the caller empties it. */
+static uint32_t take_largest(const struct vt_moment_site *largest, uint32_t count)
+{
+    uint32_t i, best = 0;
+
+    for (i = 1; i < count; i++)
+        if (largest[i].live_bytes > largest[best].live_bytes)
+            best = i;
+    return best;
+}
+
 void vt_show_largest(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
-    struct vt_moment_site largest[VT_HOLDERS_MAX];
-    uint32_t count = largest_at_failure(b->model->reading, r, largest), i;
-    char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
+    struct vt_moment_site largest[LARGEST_MAX];
+    const struct vt_site *sites[LARGEST_MAX];
+    uint32_t count = largest_at_failure(b->model->reading, r, largest), i, at;
+    char name[VT_PLACE_NAME], bytes[VT_FORMAT_BYTES];
+    struct vt_places places;
 
     for (i = 0; i < count; i++) {
-        const struct vt_site *site = vt_reading_site(b->model->reading, largest[i].site);
-
-        if (i < VT_SHOWN_MAX)
-            vt_add_evidence(b, finding, "%s in %llu held by %s.", vt_format_bytes(bytes, largest[i].live_bytes),
-                            (unsigned long long)largest[i].live_count,
-                            vt_place_of(b, place, site->stack, site->python_stack));
-        vt_add_site(b, finding, largest[i].site);
+        sites[i] = vt_reading_site(b->model->reading, largest[i].site);
+        if (i < VT_HOLDERS_MAX)
+            vt_add_site(b, finding, largest[i].site);
     }
+    if (vt_places_build(&places, b->model->reading, b->symbols, b->style, sites, count))
+        b->no_memory = true;
+    else
+        join_names(largest, &places);
+    for (i = 0; i < VT_SHOWN_MAX && places.count; i++) {
+        at = take_largest(largest, places.count);
+        if (!largest[at].live_bytes)
+            break;
+        vt_add_evidence(b, finding, "%s in %llu held by %s.", vt_format_bytes(bytes, largest[at].live_bytes),
+                        (unsigned long long)largest[at].live_count, vt_place_name(name, &places.list[at]));
+        largest[at].live_bytes = 0;
+    }
+    vt_places_free(&places);
 }
 
 /*
@@ -239,21 +299,22 @@ static unsigned ask(struct vt_finding_builder *b, const struct vt_refusal *r)
     return count;
 }
 
-/* What every first verdict says: the request, what was in use, and who held most. */
+/* What every first verdict says: what was in use, who held most, and the request; views have told that before. */
 static void show_request(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r,
                          const struct vt_oom_group *group)
 {
     char place[VT_PLACE_BYTES], range[VT_FORMAT_RANGE];
 
+    if (!r->host) {
+        show_usage(b, finding, r->failure);
+        if (!finding->site_count)
+            vt_show_largest(b, finding, r);
+    }
     vt_add_evidence(b, finding, "%s were requested by %s, %llu time%s.",
                     vt_format_range(range, group->low, group->high),
                     vt_place_of(b, place, r->failure->stack, r->failure->python_stack),
                     (unsigned long long)group->times, group->times == 1 ? "" : "s");
-    if (r->host)
-        return;
-    show_usage(b, finding, r->failure);
-    if (!finding->site_count)
-        vt_show_largest(b, finding, r);
+    show_tensorflow_dump(b, finding, r);
 }
 
 /* An out-of-memory failure, the first of its group, becomes one or two findings. */

@@ -12,6 +12,7 @@
 
 #define EVIDENCE_MAX 8
 #define POOL_WORTH (2u << 20)        /* what a pool keeps below this is not worth a word */
+#define OWNER_WORTH (1u << 20)       /* the same for what libraries keep, and frameworks beside their pools */
 #define PRIVATE_WORTH (256ull << 20) /* unused memory of private pools that is worth a line on a terminal */
 #define ROUNDING_WORTH (64ull << 20) /* page-locked memory whose rounding is worth a word */
 
@@ -23,7 +24,7 @@ static bool belongs_to(const struct vt_model *m, const struct vt_site_row *site,
     return !site->pool || !vt_fragmentation_of(&m->fragmentation, site->record->device);
 }
 
-/* Live bytes of one owner's modules, module by module: one evidence line each. */
+/* Live bytes of one owner's modules, module by module: one evidence line each. advice NULL: that of the frameworks. */
 static void show_owner(struct vt_finding_builder *b, enum vt_owner owner, enum vt_family family, const char *title,
                        const char *advice)
 {
@@ -41,7 +42,7 @@ static void show_owner(struct vt_finding_builder *b, enum vt_owner owner, enum v
             by_module[m->sites[i].module] += m->sites[i].live_bytes;
             bytes += m->sites[i].live_bytes;
         }
-    if (bytes)
+    if (bytes >= OWNER_WORTH)
         finding = vt_new_finding(b, family, VT_POSSIBLE, "%s %s", vt_format_bytes(text, bytes), title);
     for (i = 0; finding && i < modules; i++)
         if (by_module[i] && finding->evidence_count < EVIDENCE_MAX)
@@ -50,8 +51,10 @@ static void show_owner(struct vt_finding_builder *b, enum vt_owner owner, enum v
     for (i = 0; finding && i < m->site_count; i++)
         if (belongs_to(m, &m->sites[i], owner))
             vt_add_site(b, finding, m->sites[i].index);
-    if (finding)
+    if (finding && advice)
         vt_add_advice(b, finding, 0, "%s", advice);
+    else if (finding)
+        vt_advise_pools(b, finding);
     free(by_module);
 }
 
@@ -79,7 +82,10 @@ static void show_arena(struct vt_finding_builder *b, const struct vt_device_row 
                   frameworks & 1u << VT_FRAMEWORK_JAX
                       ? "If other programs need the card: XLA_PYTHON_CLIENT_PREALLOCATE=false, or a smaller "
                         "XLA_PYTHON_CLIENT_MEM_FRACTION, set before JAX is imported."
-                      : "If other programs need the card: let memory grow (TF_FORCE_GPU_ALLOW_GROWTH=true).");
+                      : "If other programs need the card: let memory grow (TF_FORCE_GPU_ALLOW_GROWTH=true, or "
+                        "tf.config.experimental.set_memory_growth), set a limit "
+                        "(tf.config.set_logical_device_configuration with memory_limit), or let the driver keep the "
+                        "memory (TF_GPU_ALLOCATOR=cuda_malloc_async).");
     name_pool(b, finding, device->record->ordinal);
 }
 
@@ -155,9 +161,8 @@ static void show_frameworks(struct vt_finding_builder *b)
         if (pools)
             show_private_pools(b, pools);
     }
-    show_owner(
-        b, VT_OWNER_FRAMEWORK, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked.",
-        "If another program needs it: torch.cuda.empty_cache(), or the framework's option against preallocation.");
+    show_owner(b, VT_OWNER_FRAMEWORK, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked.",
+               NULL);
 }
 
 static bool is_torch(const struct vt_reading *r, uint32_t module)

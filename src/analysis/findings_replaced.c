@@ -43,12 +43,11 @@ void vt_find_replaced(struct vt_finding_builder *b)
             finding = vt_new_finding(b, VT_FAMILY_GROWTH, VT_POSSIBLE, "%s", "");
         sum += m->sites[i].live_bytes;
         places++;
-        if (finding->evidence_count < EVIDENCE_MAX)
-            vt_show_site(b, finding, &m->sites[i]);
         vt_add_site(b, finding, m->sites[i].index);
     }
     if (!finding)
         return;
+    vt_show_sites(b, finding, EVIDENCE_MAX);
     vt_retitle(b, finding, VT_POSSIBLE,
                "%s in tensors of %u place%s that larger ones replaced again and again: a result that is concatenated?",
                vt_format_bytes(bytes, sum), places, places == 1 ? "" : "s");

@@ -48,6 +48,16 @@ unsigned vt_frameworks_on(const struct vt_model *m, int device)
     return found;
 }
 
+unsigned vt_frameworks_all(const struct vt_model *m)
+{
+    unsigned found = 0;
+    uint32_t i;
+
+    for (i = 0; i < m->device_count; i++)
+        found |= vt_frameworks_on(m, m->devices[i].record->ordinal);
+    return found;
+}
+
 const char *vt_frameworks_name(char *buffer, unsigned frameworks)
 {
     size_t used = 0, i;

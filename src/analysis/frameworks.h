@@ -10,6 +10,9 @@
 /* Bits 1 << enum vt_framework; 0: not known. */
 unsigned vt_frameworks_on(const struct vt_model *model, int device);
 
+/* The same on all devices together. */
+unsigned vt_frameworks_all(const struct vt_model *model);
+
 /* "PyTorch", "JAX", "PyTorch and JAX", "the framework". Returns buffer (VT_FRAMEWORKS_NAME long). */
 #define VT_FRAMEWORKS_NAME 48
 const char *vt_frameworks_name(char *buffer, unsigned frameworks);

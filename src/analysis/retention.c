@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/category.h"
+#include "analysis/frameworks.h"
 
 static const struct {
     const char *words, *advice;
@@ -41,8 +42,15 @@ const char *vt_retention_words(enum vt_retention retention)
     return known[retention].words;
 }
 
-const char *vt_retention_advice(enum vt_retention retention)
+static const char in_tensorflow[] =
+    "Look for what keeps them: a list or dict that grows, losses summed up as tensors (float() gives the number), a "
+    "GradientTape that is persistent, a tf.function that is traced anew for each Python argument (each trace keeps its "
+    "constants). Results that are meant to be kept can go to the host (.numpy()).";
+
+const char *vt_retention_advice(enum vt_retention retention, unsigned frameworks)
 {
+    if (retention == VT_RETAINED_RESULT && frameworks == 1u << VT_FRAMEWORK_TENSORFLOW)
+        return in_tensorflow;
     return known[retention].advice;
 }
 

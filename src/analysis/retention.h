@@ -24,8 +24,9 @@ enum vt_retention {
 
 enum vt_retention vt_retention_of(const struct vt_model *model, const struct vt_site_row *row);
 
-/* "made in a module's forward and kept ..." for evidence, and what helps: literals. */
+/* "made in a module's forward and kept ..." for evidence, and what helps, in the words of the frameworks (frameworks.h):
+ * literals. */
 const char *vt_retention_words(enum vt_retention retention);
-const char *vt_retention_advice(enum vt_retention retention);
+const char *vt_retention_advice(enum vt_retention retention, unsigned frameworks);
 
 #endif

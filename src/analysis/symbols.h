@@ -75,6 +75,10 @@ struct vt_module;
 typedef char *vt_symbols_memory(const struct vt_module *module, uint64_t address);
 void vt_symbols_use_memory(struct vt_symbols *symbols, vt_symbols_memory *memory);
 
+/* Drops what is kept of a recording, whose reading is about to be closed while the symbolizer stays open: another one may come
+ * to lie at the same address. What was asked of files stays. */
+void vt_symbols_forget(struct vt_symbols *symbols, const struct vt_reading *reading);
+
 /* True if the process looked this frame up itself, and the recording has the answer. */
 bool vt_symbols_recorded(struct vt_symbols *symbols, const struct vt_reading *reading, const struct vt_frame *frame);
 

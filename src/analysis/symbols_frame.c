@@ -44,6 +44,17 @@ static const struct vt_recorded_names *names_of(struct vt_symbols *s, const stru
     return grown[s->reading_count++].names;
 }
 
+void vt_symbols_forget(struct vt_symbols *s, const struct vt_reading *reading)
+{
+    uint32_t i;
+
+    for (i = s->reading_count; i--;)
+        if (s->readings[i].reading == reading) {
+            vt_recorded_names_close(s->readings[i].names);
+            s->readings[i] = s->readings[--s->reading_count];
+        }
+}
+
 bool vt_symbols_recorded(struct vt_symbols *s, const struct vt_reading *reading, const struct vt_frame *frame)
 {
     struct vt_symbol unused;

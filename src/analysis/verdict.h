@@ -44,8 +44,11 @@ vt_verdict vt_verdict_host, vt_verdict_huge, vt_verdict_limit;
 /* verdict_pieces.c: memory was there, but not in a form that the request could have. */
 vt_verdict vt_verdict_pieces, vt_verdict_pending, vt_verdict_private;
 
+/* verdict_growth.c: it filled up. */
+vt_verdict vt_verdict_growth;
+
 /* verdict_holders.c: somebody in particular holds it; vt_verdict_capacity() always says something. */
-vt_verdict vt_verdict_others, vt_verdict_libraries, vt_verdict_growth, vt_verdict_arena, vt_verdict_capacity;
+vt_verdict vt_verdict_others, vt_verdict_libraries, vt_verdict_arena, vt_verdict_capacity;
 
 /* Did something refuse although the card, as far as is known, had room? */
 bool vt_refused_by_limit(const struct vt_refusal *r);

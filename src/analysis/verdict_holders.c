@@ -1,6 +1,6 @@
 /*
- * Verdicts that name who holds the memory that was missing: other processes, libraries beside the framework, tensors that
- * become more with every step, an arena that was taken in advance; and if nobody stands out, what tensors are most.
+ * Verdicts that name who holds the memory that was missing: other processes, libraries beside the framework, an arena that
+ * was taken in advance; and if nobody stands out, what tensors are most.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,33 +22,20 @@
 #define BESIDE_LEAST (1ull << 30)
 #define BESIDE_DIVISOR 20
 
-#define GROWTH_STEPS 8 /* steps from which growth shows a trend, as in findings_growth.c */
-#define GROWTH_COUNT 4 /* live allocations: fewer show nothing */
-
 /* A category is the cause from 40 % of the tensors on if it is the largest: two equal ones are then both below. */
 #define CATEGORY_PERCENT 40
-
-/* Is the other process the same program (a worker, another rank)? */
-static bool is_same_program(const struct vt_reading *reading, const struct vt_other_process *other)
-{
-    const struct vt_header *h = vt_reading_header(reading);
-    const char *name = vt_basename(other->name);
-
-    return *name && h->program[0] && !strncmp(name, h->program, sizeof h->program);
-}
 
 static struct vt_finding *listed_others(struct vt_finding_builder *b, const struct vt_refusal *r)
 {
     const struct vt_device_row *d = r->device;
     char bytes[VT_FORMAT_BYTES], total[VT_FORMAT_BYTES];
     struct vt_finding *finding;
+    const char *name = "";
+    uint32_t i, same = vt_same_executable(b->model->reading, d, &name);
     uint64_t sum = 0;
-    uint32_t i, same = 0;
 
-    for (i = 0; i < d->other_count; i++) {
+    for (i = 0; i < d->other_count; i++)
         sum += d->others[i].bytes;
-        same += is_same_program(b->model->reading, &d->others[i]);
-    }
     if (!sum || sum < r->missing)
         return NULL;
     finding = vt_new_finding(b, VT_FAMILY_OTHER_PROCESS,
@@ -60,12 +47,15 @@ static struct vt_finding *listed_others(struct vt_finding_builder *b, const stru
     for (i = 0; i < d->other_count && i < VT_SHOWN_MAX; i++)
         vt_add_evidence(b, finding, "%s (pid %u) held %s.", d->others[i].name[0] ? d->others[i].name : "A process",
                         d->others[i].pid, vt_format_bytes(bytes, d->others[i].bytes));
+    if (same && d->context_known && d->context)
+        vt_add_evidence(b, finding, "%u of them run%s %s too, each with a CUDA context of its own: about %s, as here.",
+                        same, same == 1 ? "s" : "", name, vt_format_bytes(bytes, d->context));
     vt_add_advice(b, finding, sum, "End them, wait for them, or use another GPU (CUDA_VISIBLE_DEVICES).");
     if (same)
         vt_add_advice(b, finding, d->others[0].bytes,
-                      "%u of them %s the same program: give each rank or worker its own GPU (torch.cuda.set_device) "
-                      "before its first use of CUDA, and end workers that were left over.",
-                      same, same == 1 ? "is" : "are");
+                      "%u of them run%s %s, as this process does: give each rank or worker its own GPU "
+                      "(torch.cuda.set_device) before its first use of CUDA, and end workers that were left over.",
+                      same, same == 1 ? "s" : "", name);
     return finding;
 }
 
@@ -153,64 +143,6 @@ struct vt_finding *vt_verdict_libraries(struct vt_finding_builder *b, const stru
             vt_add_site(b, finding, row->index);
     }
     vt_advise_libraries(b, finding, r);
-    return finding;
-}
-
-/* By how much a place had grown with the steps, until the last ones; 0: it had not. */
-static uint64_t grown(const struct vt_model *m, const struct vt_site_row *row, uint64_t steps)
-{
-    uint64_t half_ns = vt_model_step_end(m->reading, steps / 2 - 1), end, before,
-             late = steps - 1 - (steps / 8 > 2 ? steps / 8 : 2);
-    enum vt_category category;
-
-    if (row->record->level != VT_LEVEL_TENSOR || row->live_count < GROWTH_COUNT || row->growth.bytes <= 0 ||
-        row->growth.allocs < GROWTH_COUNT || !row->growth.monotonic || row->growth.steps < GROWTH_COUNT ||
-        vt_model_last_ns(m, row) <= vt_model_step_end(m->reading, late))
-        return 0;
-    category = vt_category_of(m, row, NULL).main;
-    if (category == VT_CATEGORY_PARAMETERS || category == VT_CATEGORY_OPTIMIZER)
-        return 0;
-    if (vt_model_never_freed(row))
-        return row->live_count >= row->growth.steps * 3 / 4 && row->growth.steps > steps / 2 ? row->live_bytes : 0;
-    before = vt_model_live_at(row->record, half_ns, m->moment_ns, row->live_bytes, &end);
-    return end < m->moment_ns && before >= row->live_bytes / 8 ? (uint64_t)row->growth.bytes : 0;
-}
-
-/* Growth explains the failure if it is most of what tensors held, or all that was missing several times over. */
-struct vt_finding *vt_verdict_growth(struct vt_finding_builder *b, const struct vt_refusal *r)
-{
-    const struct vt_model *m = r->then;
-    uint64_t steps = m ? vt_model_steps_until(m->reading, m->moment_ns) : 0, sum = 0, bytes;
-    char place[VT_PLACE_BYTES], text[VT_FORMAT_BYTES], all[VT_FORMAT_BYTES], step[VT_FORMAT_BYTES];
-    struct vt_finding *finding;
-    uint32_t i;
-
-    if (steps < GROWTH_STEPS || !r->device)
-        return NULL;
-    for (i = 0; i < m->site_count; i++)
-        sum += m->sites[i].record->device == r->failure->device ? grown(m, &m->sites[i], steps) : 0;
-    if (sum < VT_WORTH || sum < r->device->tensors / 2)
-        return NULL;
-    finding = vt_new_finding(b, VT_FAMILY_GROWTH, VT_LIKELY,
-                             "GPU %d filled up step by step: %s of the %s in tensors came in %llu steps and stayed.",
-                             r->failure->device, vt_format_bytes(text, sum), vt_format_bytes(all, r->device->tensors),
-                             (unsigned long long)steps);
-    for (i = 0; i < m->site_count && finding->site_count < VT_HOLDERS_MAX; i++) {
-        const struct vt_site_row *row = &m->sites[i];
-
-        if (row->record->device != r->failure->device || !(bytes = grown(m, row, steps)))
-            continue;
-        if (finding->site_count < VT_SHOWN_MAX)
-            vt_add_evidence(b, finding, "%s in %llu by %s: %s more per step.", vt_format_bytes(text, row->live_bytes),
-                            (unsigned long long)row->live_count,
-                            vt_place_of(b, place, row->record->stack, row->record->python_stack),
-                            vt_format_bytes(step, (uint64_t)row->growth.bytes_per_step));
-        vt_add_site(b, finding, row->index);
-    }
-    vt_add_advice(
-        b, finding, sum,
-        "Let go of what each step keeps: losses as numbers (.item()), states without their graph (.detach()), "
-        "validation under torch.no_grad(), lists and dicts of outputs emptied or moved to the CPU.");
     return finding;
 }
 

@@ -89,6 +89,9 @@ struct vt_finding *vt_verdict_huge(struct vt_finding_builder *b, const struct vt
     finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_CERTAIN,
                              "A request of %s can never fit: GPU %d has %s in total.", r->asked, r->failure->device,
                              vt_format_bytes(total, r->total));
+    if (r->failure->requested_bytes > INT64_MAX)
+        vt_add_evidence(b, finding, "As a signed number it is -%s: a size that was computed as negative.",
+                        vt_format_bytes(total, -r->failure->requested_bytes));
     vt_add_advice(b, finding, 0, "Check the computed size (a wrong shape or an overflow?), or split the work.");
     return finding;
 }
@@ -153,7 +156,10 @@ static struct vt_finding *full_arena(struct vt_finding_builder *b, const struct 
                       "XLA_PYTHON_CLIENT_MEM_FRACTION sets the arena's share of the card; programs need room for "
                       "temporary memory beside the arrays.");
     else
-        vt_add_advice(b, finding, more >= VT_WORTH ? more : 0, "Raise the framework's share of the card.");
+        vt_add_advice(b, finding, more >= VT_WORTH ? more : 0,
+                      "Give TensorFlow more of the card: a larger memory_limit, if "
+                      "tf.config.set_logical_device_configuration sets one, or a larger "
+                      "per_process_gpu_memory_fraction.");
     return finding;
 }
 
@@ -188,6 +194,9 @@ struct vt_finding *vt_verdict_limit(struct vt_finding_builder *b, const struct v
         vt_add_advice(b, finding, f->total_bytes ? f->free_bytes : 0,
                       r->frameworks & 1u << VT_FRAMEWORK_TORCH
                           ? "Raise torch.cuda.set_per_process_memory_fraction, or need less."
+                      : r->frameworks == 1u << VT_FRAMEWORK_TENSORFLOW
+                          ? "Raise the memory_limit of tf.config.set_logical_device_configuration, if it is set, or "
+                            "need less; without it TensorFlow leaves a part of the card to the driver."
                           : "Raise the limit, or need less.");
         vt_advise_measures(b, finding, r);
     }

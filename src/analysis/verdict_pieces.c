@@ -10,25 +10,48 @@
 /* Blocks above this size are then never cut up: tensors of training programs are rarely larger, so most still fit. */
 #define SPLIT_MIB 512
 
-/* Names whose tensors keep free memory in pieces. */
+/* The sites whose tensors keep free memory of the device in pieces, most bytes first. */
+static uint32_t pinning_sites(const struct vt_finding_builder *b, const struct vt_refusal *r,
+                              struct vt_pinning *pinnings, const struct vt_site **sites)
+{
+    uint32_t count = 0, i;
+
+    for (i = 0; i < r->segments->pinning_count && count < VT_HOLDERS_MAX; i++) {
+        sites[count] = vt_reading_site(b->model->reading, r->segments->pinnings[i].site);
+        if (r->segments->pinnings[i].device == r->failure->device && sites[count])
+            pinnings[count++] = r->segments->pinnings[i];
+    }
+    return count;
+}
+
+/* Names of places whose tensors keep free memory in pieces. The free bytes between tensors of two sites count for both, so
+ * of sites that read alike the largest figure is told and not a sum. */
 static void show_pinnings(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
-    char place[VT_PLACE_BYTES], pinned[VT_FORMAT_BYTES], bytes[VT_FORMAT_BYTES];
-    uint32_t i;
+    struct vt_pinning pinnings[VT_HOLDERS_MAX];
+    const struct vt_site *sites[VT_HOLDERS_MAX + 1];
+    uint32_t count = pinning_sites(b, r, pinnings, sites), i, shown = 0;
+    char name[VT_PLACE_NAME], pinned[VT_FORMAT_BYTES], bytes[VT_FORMAT_BYTES];
+    struct vt_places places;
 
-    for (i = 0; i < r->segments->pinning_count && finding->site_count < VT_HOLDERS_MAX; i++) {
-        const struct vt_pinning *pinning = &r->segments->pinnings[i];
-        const struct vt_site *site = vt_reading_site(b->model->reading, pinning->site);
+    if (vt_places_build(&places, b->model->reading, b->symbols, b->style, sites, count))
+        b->no_memory = true;
+    for (i = 0; i < places.count; i++) {
+        struct vt_pinning *first = &pinnings[places.list[i].name];
 
-        if (pinning->device != r->failure->device || !site)
-            continue;
-        if (finding->site_count < VT_SHOWN_MAX)
-            vt_add_evidence(b, finding, "%s of free memory lie between %llu block%s (%s) of %s.",
-                            vt_format_bytes(pinned, pinning->pinned_bytes), (unsigned long long)pinning->blocks,
-                            pinning->blocks == 1 ? "" : "s", vt_format_bytes(bytes, pinning->live_bytes),
-                            vt_place_of(b, place, site->stack, site->python_stack));
-        vt_add_site(b, finding, pinning->site);
+        first->blocks += &pinnings[i] == first ? 0 : pinnings[i].blocks;
+        first->live_bytes += &pinnings[i] == first ? 0 : pinnings[i].live_bytes;
     }
+    for (i = 0; i < places.count; i++) {
+        vt_add_site(b, finding, pinnings[i].site);
+        if (places.list[i].name != i || shown++ >= VT_SHOWN_MAX)
+            continue;
+        vt_add_evidence(b, finding, "%s of free memory lie between %llu block%s (%s) of %s.",
+                        vt_format_bytes(pinned, pinnings[i].pinned_bytes), (unsigned long long)pinnings[i].blocks,
+                        pinnings[i].blocks == 1 ? "" : "s", vt_format_bytes(bytes, pinnings[i].live_bytes),
+                        vt_place_name(name, &places.list[i]));
+    }
+    vt_places_free(&places);
 }
 
 static void show_room(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)

@@ -4,9 +4,12 @@
 #include "views/common.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "analysis/format.h"
+
+#define LONG_NAME 160 /* from here on, template arguments of a function's name are left out: they hide the rest */
 
 int vt_view_open(struct vt_analysis *a, struct vt_reading *reading, const struct vt_report_request *request)
 {
@@ -42,10 +45,47 @@ void vt_view_name(struct vt_out *out, const char *name, size_t most)
     vt_out_name(out, name, strlen(name), most);
 }
 
+/* Does a '<' at `at` begin template arguments, and is it no operator's? */
+static bool opens_arguments(const char *name, size_t at)
+{
+    static const char word[] = "operator";
+
+    while (at && name[at - 1] == '<')
+        at--;
+    return at < sizeof word - 1 || memcmp(name + at - (sizeof word - 1), word, sizeof word - 1) != 0;
+}
+
+/* "f<...>::call" for a function whose name has template arguments. False: they can't be told, or it has none. */
+static bool shorten(char *to, size_t room, const char *name)
+{
+    size_t i, used = 0;
+    unsigned depth = 0;
+
+    for (i = 0; name[i]; i++) {
+        if (name[i] == '<' && opens_arguments(name, i) && !depth++)
+            used += (size_t)snprintf(to + used, room - used, "<...>");
+        else if (name[i] == '>' && depth && name[i - 1] != '-')
+            depth--;
+        else if (!depth)
+            to[used++] = name[i];
+        if (used + sizeof "<...>" >= room)
+            return false;
+    }
+    to[used] = '\0';
+    return !depth && used < i;
+}
+
 void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame)
 {
-    char place[512];
+    char place[512], name[LONG_NAME];
+    struct vt_display_frame shorter;
 
+    if (frame && frame->function && strlen(frame->function) >= LONG_NAME &&
+        shorten(name, sizeof name, frame->function)) {
+        shorter = *frame;
+        shorter.function = name;
+        frame = &shorter;
+    }
     vt_view_name(out, vt_format_place(place, sizeof place, frame), 0);
 }
 
@@ -126,6 +166,58 @@ void vt_view_next(struct vt_out *out, const struct vt_report_request *request)
     }
 }
 
+void vt_view_finding(struct vt_out *out, const struct vt_finding *finding)
+{
+    vt_out_colour(out, finding->family == VT_FAMILY_NONE ? VT_GREEN : VT_YELLOW);
+    vt_out_text(out, vt_family_name(finding->family));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, " (%s): ", vt_confidence_name(finding->confidence));
+    vt_view_name(out, finding->title, 400);
+    vt_out_text(out, "\n");
+}
+
+void vt_view_requester(struct vt_out *out, const struct vt_reading *reading, const struct vt_failure *failure)
+{
+    const char *api = vt_reading_chars(reading, failure->api);
+
+    if (!strncmp(api, "torch.", 6))
+        vt_out_text(out, "PyTorch's allocator");
+    else if (!strncmp(api, "tensorflow.", 11))
+        vt_out_text(out, "TensorFlow's allocator");
+    else if (!strncmp(api, "jax.", 4))
+        vt_out_text(out, "JAX's allocator");
+    else
+        vt_view_name(out, *api ? api : "an allocation", 64);
+}
+
+/* ", in backward, after 12 steps": loading or training, and how far it had come. Nothing, if the program shows neither. */
+static void write_progress(struct vt_out *out, const struct vt_reading *reading, const struct vt_failure *failure)
+{
+    const struct vt_moment *moment = vt_reading_moment(reading, failure->moment);
+    bool steps = vt_reading_header(reading)->steps > 0;
+
+    if (!moment || !moment->name[0])
+        return;
+    if (moment->phase != VT_PHASE_NONE)
+        vt_out_format(out, ", in %s",
+                      moment->phase == VT_PHASE_OPTIMIZER ? "the optimizer's step" : vt_phase_name(moment->phase));
+    if (moment->steps)
+        vt_out_format(out, ", after %llu step%s", (unsigned long long)moment->steps, moment->steps == 1 ? "" : "s");
+    else if (steps || moment->phase != VT_PHASE_NONE)
+        vt_out_text(out, ", before the first step was done");
+}
+
+void vt_view_requested_by(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *failure)
+{
+    struct vt_trace trace;
+
+    vt_view_trace(a, &trace, failure->stack, failure->python_stack);
+    vt_view_place(out, vt_trace_user(&trace));
+    vt_view_leaf(out, &trace);
+    vt_trace_free(&trace);
+    write_progress(out, a->model.reading, failure);
+}
+
 unsigned vt_view_advice(struct vt_out *out, const struct vt_finding *finding, const char *indent, unsigned most)
 {
     char bytes[VT_FORMAT_BYTES];
@@ -135,12 +227,53 @@ unsigned vt_view_advice(struct vt_out *out, const struct vt_finding *finding, co
         const struct vt_advice *advice = &finding->advice[i];
 
         vt_out_text(out, indent);
-        vt_out_text(out, "try: ");
-        vt_view_name(out, advice->text, 400);
+        vt_out_text(out, "try");
         if (advice->saves_bytes)
             vt_out_format(out, " (saves up to %s%s)", vt_format_bytes(bytes, advice->saves_bytes),
-                          advice->enough ? ": enough" : "");
+                          advice->enough ? ", enough" : "");
+        vt_out_text(out, ": ");
+        vt_view_name(out, advice->text, 400);
         vt_out_text(out, "\n");
     }
     return i;
+}
+
+/* The largest of the peaks of level driver: one of another kind that is next to nothing beside it is not worth a word. */
+static uint64_t highest(const struct vt_model *m)
+{
+    uint64_t i, count = vt_reading_count(m->reading, VT_SCOPES), most = 0;
+
+    for (i = 0; i < count; i++) {
+        const struct vt_scope *scope = vt_reading_scope(m->reading, i);
+
+        if (scope && scope->level == VT_LEVEL_DRIVER && scope->peak_bytes > most)
+            most = scope->peak_bytes;
+    }
+    return most;
+}
+
+bool vt_view_peaks(struct vt_out *out, const struct vt_model *m)
+{
+    uint64_t i, count = vt_reading_count(m->reading, VT_SCOPES), least = highest(m) / 1024;
+    unsigned shown = 0;
+    char bytes[VT_FORMAT_BYTES];
+
+    for (i = 0; i < count && shown < 8; i++) {
+        const struct vt_scope *scope = vt_reading_scope(m->reading, i);
+
+        if (!scope || scope->level != VT_LEVEL_DRIVER || !scope->peak_bytes ||
+            (scope->class_ != VT_CLASS_DEVICE && scope->class_ != VT_CLASS_HOST && scope->class_ != VT_CLASS_MANAGED) ||
+            scope->peak_bytes < least)
+            continue;
+        vt_out_format(out, "%s%s ", shown++ ? ", " : "peak ", vt_format_bytes(bytes, scope->peak_bytes));
+        if (scope->class_ == VT_CLASS_HOST)
+            vt_out_text(out, "page-locked");
+        else
+            vt_out_format(out, "%son ", scope->class_ == VT_CLASS_MANAGED ? "managed " : "");
+        if (scope->class_ != VT_CLASS_HOST)
+            vt_view_device(out, scope->device);
+    }
+    if (!shown)
+        vt_out_text(out, *m->missing ? "what was allocated is not in the recording" : "nothing was allocated");
+    return shown > 0;
 }

@@ -20,12 +20,16 @@ void vt_view_trace(const struct vt_analysis *analysis, struct vt_trace *trace, u
 /* A C string as a name, cut at `most` bytes (0: whole). */
 void vt_view_name(struct vt_out *out, const char *name, size_t most);
 
-/* A frame in one line: "function (file.cu:12)". */
+/* A frame in one line: "function (file.cu:12)". Of a long name of a function, template arguments are left out: "f<...>::call". */
 void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame);
 
 /* "... cut at 64 frames (VRAMTRACK_DEPTH)" as a line behind `indent`; nothing if the stack is whole. depth: the most frames
  * of a language that the recording keeps. */
 void vt_view_cut(struct vt_out *out, const char *indent, const struct vt_trace *trace, uint32_t depth);
+
+/* The frames of a stack, a line each behind `indent`: the visible ones, as many as are of use, or all of them. depth: as for
+ * vt_view_cut(). */
+void vt_view_frames(struct vt_out *out, const char *indent, const struct vt_trace *trace, uint32_t depth, bool all);
 
 /* " [at::native::empty_cuda]": the native function that the trace's Python user frame called; nothing if there is none. */
 void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace);
@@ -73,7 +77,21 @@ void vt_view_fragmentation(struct vt_out *out, const struct vt_analysis *a);
  * there are none. */
 void vt_view_programs(struct vt_out *out, const struct vt_reading *reading);
 
-/* What would help: at most `most` lines, each "try: ... (saves up to 1.00 GiB; enough)" behind `indent`. Returns the lines
+/* The highest peak of each device's memory as the driver saw it: "peak 1.25 GiB on GPU 0, 2.00 GiB on GPU 1". False if there is
+ * none, which is said as well. */
+bool vt_view_peaks(struct vt_out *out, const struct vt_model *model);
+
+/* "growth (likely): Tensors grow with every step." and a newline. */
+void vt_view_finding(struct vt_out *out, const struct vt_finding *finding);
+
+/* Who was refused: the call, or the framework whose allocator asked: "cudaMalloc", "PyTorch's allocator". */
+void vt_view_requester(struct vt_out *out, const struct vt_reading *reading, const struct vt_failure *failure);
+
+/* The place that asked, what it called, and how far training had come: "train_step (train.py:31) [at::native::empty_cuda], in
+ * backward, after 12 steps". */
+void vt_view_requested_by(struct vt_out *out, const struct vt_analysis *analysis, const struct vt_failure *failure);
+
+/* What would help: at most `most` lines, each "try (saves up to 1.00 GiB, enough): ..." behind `indent`. Returns the lines
  * written. */
 unsigned vt_view_advice(struct vt_out *out, const struct vt_finding *finding, const char *indent, unsigned most);
 

@@ -48,7 +48,9 @@ const char *vt_export_clean(struct vt_export *x, const char *text)
 {
     size_t length = text ? strlen(text) : 0, at = 0, used = 0;
 
-    if (x->clean_bytes < length * 4 + 1) {
+    unsigned taken;
+
+    if (x->clean_bytes < length * 4 + VT_ESCAPED) {
         char *grown = realloc(x->clean, length * 4 + 64);
 
         if (!grown) {
@@ -58,17 +60,8 @@ const char *vt_export_clean(struct vt_export *x, const char *text)
         x->clean = grown;
         x->clean_bytes = length * 4 + 64;
     }
-    while (at < length) {
-        unsigned size = vt_utf8_sequence(text + at, length - at);
-
-        if (size && vt_utf8_plain(text + at, size)) {
-            memcpy(x->clean + used, text + at, size);
-            at += size;
-            used += size;
-        } else { /* bytes of a sequence that is not plain follow one by one: none of them begins one */
-            used += (size_t)sprintf(x->clean + used, "\\x%02x", (unsigned char)text[at++]);
-        }
-    }
+    for (; at < length; at += taken)
+        used += vt_escaped(x->clean + used, text + at, length - at, false, &taken);
     x->clean[used] = '\0';
     return x->clean;
 }

@@ -272,7 +272,7 @@ static void put_all(struct trace *t, uint64_t most)
     uint64_t held = vt_reading_count(reading, VT_EVENTS);
     const struct vt_event *first;
 
-    t->count = vt_reading_header(reading)->section[VT_EVENTS].count;
+    t->count = vt_reading_events(reading);
     held = held < t->count ? held : t->count;
     t->first = t->count - (held < most ? held : most);
     t->scopes = (uint32_t)vt_reading_count(reading, VT_SCOPES);

@@ -273,8 +273,7 @@ static uint64_t find_moment(const struct vt_model *m, uint64_t first, uint64_t c
 int vt_torch_replay(struct vt_torch *t)
 {
     const struct vt_model *m = &t->x->a.model;
-    uint64_t count = vt_reading_header(m->reading)->section[VT_EVENTS].count,
-             held = vt_reading_count(m->reading, VT_EVENTS), s;
+    uint64_t count = vt_reading_events(m->reading), held = vt_reading_count(m->reading, VT_EVENTS), s;
     struct replay r = {.segments = NULL};
     int error;
 

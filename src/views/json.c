@@ -23,30 +23,23 @@
 
 #define DUMP (JSON_COMPACT | JSON_ENCODE_ANY)
 
-/* Text as valid UTF-8: bytes that are not become \xNN. NULL becomes null. */
+/* Text as valid UTF-8: bytes that are not become \xNN, by the rule in out.h. NULL becomes null. */
 static json_t *text(const char *bytes, size_t length)
 {
-    char *copy, *to;
-    size_t at = 0;
+    char *copy;
+    size_t at = 0, used = 0;
     json_t *value;
+    unsigned taken;
 
     if (!bytes)
         return json_null();
-    if ((value = json_stringn(bytes, length)))
+    if (!memmem(bytes, length, "\\x", 2) && (value = json_stringn(bytes, length)))
         return value;
-    if (!(to = copy = malloc(length * 4 + 1)))
+    if (!(copy = malloc(length * 4 + VT_ESCAPED)))
         return NULL;
-    while (at < length) {
-        unsigned size = vt_utf8_sequence(bytes + at, length - at);
-
-        if (size)
-            memcpy(to, bytes + at, size);
-        else
-            sprintf(to, "\\x%02x", (unsigned char)bytes[at]);
-        to += size ? size : 4;
-        at += size ? size : 1;
-    }
-    value = json_stringn(copy, (size_t)(to - copy));
+    for (; at < length; at += taken)
+        used += vt_escaped(copy + used, bytes + at, length - at, true, &taken);
+    value = json_stringn(copy, used);
     free(copy);
     return value;
 }
@@ -73,18 +66,17 @@ static int sink(const char *buffer, size_t bytes, void *out)
     return 0;
 }
 
-/* Writes a value and lets go of it. */
-static void put(struct vt_out *out, json_t *value)
+void vt_json_put(struct vt_out *out, json_t *value)
 {
     if (!value || json_dump_callback(value, sink, out, DUMP))
         out->error = out->error ? out->error : -ENOMEM;
     json_decref(value);
 }
 
-static void put_key(struct vt_out *out, const char *key, json_t *value)
+void vt_json_put_key(struct vt_out *out, const char *key, json_t *value)
 {
     vt_out_format(out, ",\n\"%s\":", key);
-    put(out, value);
+    vt_json_put(out, value);
 }
 
 /* Writes `"key":[` , then element(i) for each i, then `]`. */
@@ -96,7 +88,7 @@ static void put_list(struct vt_out *out, const char *key, uint32_t count, const 
     vt_out_format(out, ",\n\"%s\":[", key);
     for (i = 0; i < count && !out->error; i++) {
         vt_out_text(out, i ? ",\n" : "\n");
-        put(out, element(a, i));
+        vt_json_put(out, element(a, i));
     }
     vt_out_text(out, "]");
 }
@@ -114,7 +106,7 @@ static json_t *command_line(const struct vt_reading *r)
     return list;
 }
 
-static json_t *process(const struct vt_model *m)
+json_t *vt_json_process(const struct vt_model *m)
 {
     const struct vt_header *h = vt_reading_header(m->reading);
     json_t *object = json_object();
@@ -182,7 +174,7 @@ static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
     return object;
 }
 
-static json_t *device(const struct vt_analysis *a, uint32_t i)
+json_t *vt_json_device(const struct vt_analysis *a, uint32_t i)
 {
     const struct vt_device_row *d = &a->model.devices[i];
     json_t *object = json_object();
@@ -197,7 +189,7 @@ static json_t *device(const struct vt_analysis *a, uint32_t i)
     return object;
 }
 
-static json_t *total(const struct vt_analysis *a, uint32_t i)
+json_t *vt_json_total(const struct vt_analysis *a, uint32_t i)
 {
     const struct vt_total_row *row = &a->model.totals[i];
     json_t *object = json_object();
@@ -216,7 +208,7 @@ static json_t *total(const struct vt_analysis *a, uint32_t i)
     return object;
 }
 
-static json_t *moment(const struct vt_analysis *a, uint32_t i)
+json_t *vt_json_moment(const struct vt_analysis *a, uint32_t i)
 {
     json_t *object = json_object();
 
@@ -225,22 +217,19 @@ static json_t *moment(const struct vt_analysis *a, uint32_t i)
     return object;
 }
 
-/* Frames in merged order, without our own and those that Python frames stand for. *user: where the user frame is among
- * them, or -1. `of` gets "cut"; NULL: nobody does. */
-static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack, int *user, json_t *of)
+/* Frames in merged order, without our own and those that Python frames stand for. */
+json_t *vt_json_frames(const struct vt_trace *trace, int *user, json_t *of)
 {
     json_t *list = json_array(), *object;
-    struct vt_trace trace;
     uint32_t i;
 
-    vt_view_trace(a, &trace, stack, python_stack);
     *user = -1;
-    for (i = 0; i < trace.count; i++) {
-        const struct vt_display_frame *f = &trace.frames[i];
+    for (i = 0; i < trace->count; i++) {
+        const struct vt_display_frame *f = &trace->frames[i];
 
         if (f->ours || f->replaced)
             continue;
-        if (i == trace.user)
+        if (i == trace->user)
             *user = (int)json_array_size(list);
         object = json_object();
         set(object, "lang", json_string(f->lang == VT_LANG_PYTHON ? "python" : "native"));
@@ -256,7 +245,17 @@ static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t pyth
         json_array_append_new(list, object);
     }
     if (of)
-        set(of, "cut", json_boolean(trace.cut_native || trace.cut_python));
+        set(of, "cut", json_boolean(trace->cut_native || trace->cut_python));
+    return list;
+}
+
+static json_t *frames(const struct vt_analysis *a, uint32_t stack, uint32_t python_stack, int *user, json_t *of)
+{
+    struct vt_trace trace;
+    json_t *list;
+
+    vt_view_trace(a, &trace, stack, python_stack);
+    list = vt_json_frames(&trace, user, of);
     vt_trace_free(&trace);
     return list;
 }
@@ -286,7 +285,7 @@ static json_t *fates(const struct vt_fate_sum ended[VT_FATE_COUNT])
 }
 
 /* The steps that had ended at the moment, and what the program was doing. */
-static json_t *training(const struct vt_model *m)
+json_t *vt_json_training(const struct vt_model *m)
 {
     const struct vt_header *h = vt_reading_header(m->reading);
     bool now = !m->recorded && strcmp(m->moment, "peak");
@@ -326,12 +325,11 @@ static void put_category(json_t *object, const struct vt_analysis *a, const stru
     set(object, "category_reason", json_string(split.reason));
 }
 
-static json_t *site(const struct vt_analysis *a, uint32_t i)
+json_t *vt_json_site_figures(const struct vt_analysis *a, uint32_t i)
 {
     const struct vt_site_row *row = &a->model.sites[i];
     const struct vt_site *s = row->record;
     json_t *object = json_object();
-    int user;
 
     set(object, "id", json_integer(row->index));
     set(object, "level", json_string(vt_level_name(s->level)));
@@ -351,12 +349,21 @@ static json_t *site(const struct vt_analysis *a, uint32_t i)
     set(object, "holds_tensors", json_boolean(row->pool));
     set(object, "verdict", chars(row->verdict));
     set(object, "growth", growth(&row->growth));
+    return object;
+}
+
+static json_t *site(const struct vt_analysis *a, uint32_t i)
+{
+    const struct vt_site *s = a->model.sites[i].record;
+    json_t *object = vt_json_site_figures(a, i);
+    int user;
+
     set(object, "frames", frames(a, s->stack, s->python_stack, &user, object));
     set(object, "user_frame", number_if(user >= 0, (uint64_t)user));
     return object;
 }
 
-static json_t *failure(const struct vt_analysis *a, uint32_t i)
+json_t *vt_json_failure(const struct vt_analysis *a, uint32_t i)
 {
     const struct vt_failure *f = a->model.failures[i].record;
     const char *api = vt_reading_chars(a->model.reading, f->api);
@@ -381,7 +388,7 @@ static json_t *failure(const struct vt_analysis *a, uint32_t i)
     return object;
 }
 
-static json_t *finding(const struct vt_analysis *a, uint32_t index)
+json_t *vt_json_finding(const struct vt_analysis *a, uint32_t index)
 {
     const struct vt_finding *f = &a->findings.list[index];
     json_t *object = json_object(), *evidence = json_array(), *advice = json_array(), *sites = json_array(), *entry;
@@ -423,20 +430,20 @@ int vt_json_write(struct vt_reading *reading, const struct vt_report_request *re
         return error;
     vt_out_open(&out, request->fd, false);
     vt_out_text(&out, "{\"schema\":\"vramtrack-report/1\"");
-    put_key(&out, "recording", *path ? chars(path) : json_null());
-    put_key(&out, "process", process(&a.model));
-    put_key(&out, "moment", chars(a.model.moment));
-    put_key(&out, "training", training(&a.model));
-    put_list(&out, "devices", a.model.device_count, &a, device);
-    put_list(&out, "totals", a.model.total_count, &a, total);
-    put_list(&out, "moments", a.model.moment_count, &a, moment);
+    vt_json_put_key(&out, "recording", *path ? chars(path) : json_null());
+    vt_json_put_key(&out, "process", vt_json_process(&a.model));
+    vt_json_put_key(&out, "moment", chars(a.model.moment));
+    vt_json_put_key(&out, "training", vt_json_training(&a.model));
+    put_list(&out, "devices", a.model.device_count, &a, vt_json_device);
+    put_list(&out, "totals", a.model.total_count, &a, vt_json_total);
+    put_list(&out, "moments", a.model.moment_count, &a, vt_json_moment);
     put_list(&out, "sites", a.model.site_count, &a, site);
-    put_list(&out, "failures", a.model.failure_count, &a, failure);
+    put_list(&out, "failures", a.model.failure_count, &a, vt_json_failure);
     put_list(&out, "fragmentation", a.model.fragmentation.pool_count, &a,
              request->blocks ? vt_json_fragmentation_with_blocks : vt_json_fragmentation);
     put_list(&out, "allocators", (uint32_t)vt_reading_count(reading, VT_ALLOCATORS), &a, vt_json_allocator);
     put_list(&out, "programs", (uint32_t)vt_reading_count(reading, VT_PROGRAMS), &a, vt_json_program);
-    put_list(&out, "findings", a.findings.count, &a, finding);
+    put_list(&out, "findings", a.findings.count, &a, vt_json_finding);
     vt_analysis_take_notes(&a);
     put_list(&out, "notes", a.model.note_count, &a, note);
     vt_out_text(&out, "}\n");

@@ -1,5 +1,6 @@
 /*
- * What the files of the JSON view share: values, and the elements that are made elsewhere. Internal to src/views/json*.c.
+ * What the files of the JSON view and of the page share: values, and the elements that are made elsewhere. Internal to
+ * src/views/json*.c and html*.c.
  *
  * A NULL from jansson means that memory ran out; json_object_set_new() takes it and fails, and the writer of the list
  * element notices.
@@ -12,6 +13,7 @@
 #include <stdint.h>
 
 #include "analysis/analysis.h"
+#include "views/out.h"
 
 static inline json_t *number(uint64_t value)
 {
@@ -35,6 +37,24 @@ static inline void set(json_t *object, const char *key, json_t *value)
 
 /* A string as valid UTF-8: bytes that are not become \xNN. NULL becomes null. */
 json_t *vt_json_chars(const char *string);
+
+/* The report's parts that other views show as well: "process" and "training", and elements of the lists, by their index in
+ * the model or the findings. A site's figures are all of its keys but those of its stack. */
+json_t *vt_json_process(const struct vt_model *m);
+json_t *vt_json_training(const struct vt_model *m);
+json_t *vt_json_device(const struct vt_analysis *a, uint32_t index);
+json_t *vt_json_total(const struct vt_analysis *a, uint32_t index);
+json_t *vt_json_moment(const struct vt_analysis *a, uint32_t index);
+json_t *vt_json_failure(const struct vt_analysis *a, uint32_t index);
+json_t *vt_json_finding(const struct vt_analysis *a, uint32_t index);
+json_t *vt_json_site_figures(const struct vt_analysis *a, uint32_t index);
+
+/* Writes a value, alone or as `,"key":value`, and lets go of it. NULL is an error of `out`. */
+void vt_json_put(struct vt_out *out, json_t *value);
+void vt_json_put_key(struct vt_out *out, const char *key, json_t *value);
+
+/* The frames of a stack. *user: where the user frame is among them, or -1. `of` gets "cut"; NULL: nobody does. */
+json_t *vt_json_frames(const struct vt_trace *trace, int *user, json_t *of);
 
 /* "tensors" of a GPU's account. */
 json_t *vt_json_tensors(const struct vt_device_row *device);

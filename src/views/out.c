@@ -120,25 +120,33 @@ bool vt_utf8_plain(const char *text, unsigned size)
     return is_plain(text, size);
 }
 
+unsigned vt_escaped(char *to, const char *text, size_t length, bool controls, unsigned *taken)
+{
+    unsigned size = vt_utf8_sequence(text, length), i;
+    bool literal = text[0] == '\\' && length > 1 && text[1] == 'x';
+
+    *taken = size ? size : 1;
+    if (size && !literal && (controls || is_plain(text, size))) {
+        memcpy(to, text, size);
+        return size;
+    }
+    for (i = 0; i < *taken; i++)
+        snprintf(to + (size_t)4 * i, 5, "\\x%02x", (unsigned char)text[i]);
+    return 4 * *taken;
+}
+
 void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t most)
 {
     size_t at = 0, end = most && length > most ? (most > 3 ? most - 3 : 0) : length;
 
     while (at < end) {
-        unsigned size = vt_utf8_sequence(name + at, length - at);
+        char shown[VT_ESCAPED];
+        unsigned taken, size = vt_escaped(shown, name + at, length - at, false, &taken);
 
-        if (size && is_plain(name + at, size)) {
-            if (at + size > end)
-                break;
-            vt_out_bytes(out, name + at, size);
-            at += size;
-        } else {
-            unsigned i, bytes = size ? size : 1;
-
-            for (i = 0; i < bytes; i++)
-                vt_out_format(out, "\\x%02x", (unsigned char)name[at + i]);
-            at += bytes;
-        }
+        if (at + taken > end)
+            break;
+        vt_out_bytes(out, shown, size);
+        at += taken;
     }
     if (end < length)
         vt_out_text(out, "...");

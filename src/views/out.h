@@ -32,8 +32,18 @@ void vt_out_text(struct vt_out *out, const char *text); /* our own words; NULL w
 /* printf for our own words; what exceeds 1023 bytes is cut. Names go through vt_out_name(), never through %s. */
 void vt_out_format(struct vt_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A name from the recording or a file: control characters and broken UTF-8 become \xNN, longer than `most` bytes is cut
- * with "..." (0: no limit). */
+/*
+ * The one rule for text that comes from outside: a byte that is no part of valid UTF-8, or of a character that would drive a
+ * terminal or reorder text (unless `controls`: JSON writes these in its own way), becomes \xNN; and a backslash before an x
+ * becomes \x5c. So every \xNN stands for one byte, and two names that differ look different.
+ *
+ * Writes what `text` (length: at least 1) begins with to `to` (VT_ESCAPED long) and returns how many bytes that is; *taken:
+ * how many of `text`. No NUL is meant to be read behind it.
+ */
+#define VT_ESCAPED 17 /* a sequence of four bytes, and a NUL that is no part of it */
+unsigned vt_escaped(char *to, const char *text, size_t length, bool controls, unsigned *taken);
+
+/* A name from the recording or a file, escaped; longer than `most` bytes is cut with "..." (0: no limit). */
 void vt_out_name(struct vt_out *out, const char *name, size_t length, size_t most);
 
 /* A word as a POSIX shell with $'..' takes it (bash, zsh, ksh, dash 0.5.13): as it is, in quotes, or with escapes. */

@@ -54,12 +54,7 @@ static unsigned write_finding(struct vt_out *out, const struct vt_finding *findi
     bool placed = finding->evidence_count && vt_finding_is_placed(finding);
 
     vt_out_text(out, PREFIX);
-    vt_out_colour(out, VT_YELLOW);
-    vt_out_format(out, "%s", vt_family_name(finding->family));
-    vt_out_colour(out, VT_PLAIN);
-    vt_out_format(out, " (%s): ", vt_confidence_name(finding->confidence));
-    vt_view_name(out, finding->title, 300);
-    vt_out_text(out, "\n");
+    vt_view_finding(out, finding);
     if (placed) {
         vt_out_text(out, "  ");
         vt_view_name(out, finding->evidence[0], 300);
@@ -150,54 +145,22 @@ static unsigned write_others(struct vt_out *out, const struct vt_analysis *a, co
 static void write_oom(struct vt_out *out, const struct vt_analysis *a, const struct vt_failure *failure)
 {
     const struct vt_reading *reading = a->model.reading;
-    const char *api = vt_reading_chars(reading, failure->api);
     char asked[VT_FORMAT_BYTES], left[VT_FORMAT_BYTES], total[VT_FORMAT_BYTES];
-    struct vt_trace trace;
 
     vt_out_text(out, PREFIX);
     vt_out_colour(out, VT_RED);
     vt_out_text(out, "out of memory");
     vt_out_colour(out, VT_PLAIN);
     vt_out_text(out, ": ");
-    vt_view_name(out, *api ? api : "an allocation", 64);
+    vt_view_requester(out, reading, failure);
     vt_out_format(out, " could not get %s on ", vt_format_bytes(asked, failure->requested_bytes));
     vt_view_failure_device(out, failure);
     if (failure->total_bytes)
         vt_out_format(out, ": %s free of %s", vt_format_bytes(left, failure->free_bytes),
                       vt_format_bytes(total, failure->total_bytes));
     vt_out_text(out, "\n  requested by ");
-    vt_view_trace(a, &trace, failure->stack, failure->python_stack);
-    vt_view_place(out, vt_trace_user(&trace));
-    vt_view_leaf(out, &trace);
-    vt_trace_free(&trace);
+    vt_view_requested_by(out, a, failure);
     vt_out_text(out, "\n");
-}
-
-/* The highest peak of each device's memory as the driver saw it: "peak 1.25 GiB on GPU 0, 2.00 GiB on GPU 1". False if
- * there is none. */
-static bool write_peaks(struct vt_out *out, const struct vt_model *m)
-{
-    uint64_t i, count = vt_reading_count(m->reading, VT_SCOPES);
-    unsigned shown = 0;
-    char bytes[VT_FORMAT_BYTES];
-
-    for (i = 0; i < count && shown < 8; i++) {
-        const struct vt_scope *scope = vt_reading_scope(m->reading, i);
-
-        if (!scope || scope->level != VT_LEVEL_DRIVER || !scope->peak_bytes ||
-            (scope->class_ != VT_CLASS_DEVICE && scope->class_ != VT_CLASS_HOST && scope->class_ != VT_CLASS_MANAGED))
-            continue;
-        vt_out_format(out, "%s%s ", shown++ ? ", " : "peak ", vt_format_bytes(bytes, scope->peak_bytes));
-        if (scope->class_ == VT_CLASS_HOST)
-            vt_out_text(out, "page-locked");
-        else
-            vt_out_format(out, "%son ", scope->class_ == VT_CLASS_MANAGED ? "managed " : "");
-        if (scope->class_ != VT_CLASS_HOST)
-            vt_view_device(out, scope->device);
-    }
-    if (!shown)
-        vt_out_text(out, *m->missing ? "what was allocated is not in the recording" : "nothing was allocated");
-    return shown > 0;
 }
 
 /* One line says it all: nothing failed, nothing is live, nothing was found. */
@@ -241,7 +204,7 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
 
     vt_out_text(out, PREFIX);
     if (is_quiet(a)) {
-        if (write_peaks(out, m))
+        if (vt_view_peaks(out, m))
             vt_out_text(out, ", all of it given back");
         if (request->recording_path) {
             vt_out_text(out, "; recording: ");
@@ -250,7 +213,7 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
         vt_out_text(out, "\n");
         return;
     }
-    any = write_peaks(out, m);
+    any = vt_view_peaks(out, m);
     vt_out_text(out, "; ");
     write_end(out, m, request);
     vt_out_format(out, " after %s", vt_format_seconds(time, m->moment_ns));

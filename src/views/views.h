@@ -2,7 +2,7 @@
  * The outputs: one function per view. Each builds the analysis of a reading at a moment and writes it to a descriptor.
  *
  * vt_summary_write() and vt_text_write() are linked into the preload library too: they use malloc but no stdio stream,
- * never exit, and give up quietly (a negative result) when memory runs out. vt_json_write() is for the command only.
+ * never exit, and give up quietly (a negative result) when memory runs out. vt_json_write() and vt_html_write() are for the command only.
  * None of them is async-signal-safe; different readings may be written by different threads at once.
  */
 #ifndef VRAMTRACK_VIEWS_H
@@ -37,7 +37,7 @@ struct vt_report_request {
 };
 
 /*
- * All three return 0 or a negative errno: -ENOENT if there is no such moment (or failure), -ENOMEM, or what write(2)
+ * All return 0 or a negative errno: -ENOENT if there is no such moment (or failure), -ENOMEM, or what write(2)
  * reported.
  */
 
@@ -50,5 +50,8 @@ int vt_text_write(struct vt_reading *reading, const struct vt_report_request *re
 
 /* Schema vramtrack-report/1. */
 int vt_json_write(struct vt_reading *reading, const struct vt_report_request *request);
+
+/* A page for a browser: one file that needs nothing else, at most 10 MB. */
+int vt_html_write(struct vt_reading *reading, const struct vt_report_request *request);
 
 #endif

@@ -94,7 +94,7 @@ static void test_validation_keeps_graphs(void **state)
     assert_string_equal(o.a.model.moment, "finalize");
     finding = find(&o, VT_FAMILY_GROWTH, VT_LIKELY);
     assert_non_null(finding);
-    assert_non_null(strstr(finding->title, "1.00 GiB in tensors of 3 places"));
+    assert_non_null(strstr(finding->title, "1.00 GiB in tensors of 2 places"));
     assert_non_null(strstr(finding->title, "graphs are kept, round by round"));
     assert_non_null(strstr(finding->advice[0].text, "loss.item()"));
     assert_true(names(finding, input) && names(finding, relu) && names(finding, output));

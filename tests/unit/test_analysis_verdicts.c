@@ -241,13 +241,16 @@ static void test_other_process(void **state)
         "1 other process held 9.00 GiB of the 16.00 GiB of GPU 0: without them 3.00 GiB would have fit.");
     assert_string_equal(finding->evidence[0], "/usr/bin/other (pid 77) held 9.00 GiB.");
     check_advice(finding, "CUDA_VISIBLE_DEVICES", 9 * GIB, true);
-    assert_null(advice(finding, "the same program"));
+    assert_null(advice(finding, "as this process does"));
     assert_false(has_family(&o, VT_FAMILY_CAPACITY));
     close_it(&o);
 
     other->name = fixture_string(&t.f, "demo"); /* as this one */
     open_at(&o, &t.f, "oom-1");
-    check_advice(find(&o, VT_FAMILY_OTHER_PROCESS, VT_LIKELY), "1 of them is the same program", 9 * GIB, true);
+    finding = find(&o, VT_FAMILY_OTHER_PROCESS, VT_LIKELY);
+    check_advice(finding, "1 of them runs demo, as this process does", 9 * GIB, true);
+    assert_true(
+        says(finding, "1 of them runs demo too, each with a CUDA context of its own: about 256.00 MiB, as here."));
     close_it(&o);
 
     tensors_end(&t);

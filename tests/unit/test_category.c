@@ -268,6 +268,23 @@ static void test_nothing_live(void **state)
     fixture_end(&f);
 }
 
+/* Figures of a damaged recording: what is divided adds up, however large it is said to be. */
+static void test_absurd_bytes(void **state)
+{
+    struct vt_category_split split;
+    uint32_t index;
+
+    (void)state;
+    begin();
+    index = site(VT_PHASE_NONE, stack(LOOP, FORWARD, NULL), CACHING, ENDED(0, 1ull << 43, 0, 1));
+    site_record(&f, index)->live_bytes = UINT64_MAX;
+    site_record(&f, index)->ended[VT_FATE_LATER].bytes = 1;
+    split = split_at(index, NULL);
+    assert_int_equal(split.main, VT_CATEGORY_ACTIVATIONS);
+    assert_int_equal(split.bytes[VT_CATEGORY_ACTIVATIONS] + split.bytes[VT_CATEGORY_OTHER], UINT64_MAX);
+    fixture_end(&f);
+}
+
 /* Sums over sites are the model's total, and damaged records do no harm. */
 static void test_sums(void **state)
 {
@@ -310,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_kept_by_forward),
         cmocka_unit_test(test_parameters_without_python),
         cmocka_unit_test(test_nothing_live),
+        cmocka_unit_test(test_absurd_bytes),
         cmocka_unit_test(test_sums),
     };
 

@@ -47,6 +47,9 @@ error() {
 error 'unknown verb' 2 "no verb 'frobnicate'" "$v" frobnicate
 error 'unknown option' 2 "unknown option '--frobnicate'" "$v" --frobnicate
 error 'help of an unknown verb' 2 "no verb 'frobnicate'" "$v" help frobnicate
+error 'a control character of two bytes is escaped' 2 "no verb 'a\\\\xc2\\\\x9b31m'" "$v" $'a\xc2\x9b31m'
+error 'a byte that is no UTF-8 is escaped' 2 "no verb 'a\\\\x9b31m'" "$v" $'a\x9b31m'
+error 'a name that looks escaped is told apart' 2 "no verb 'a\\\\x5cx9b31m'" "$v" 'a\x9b31m'
 error 'run: nothing to run' 2 'what shall be run' "$v" run
 error 'run: nothing behind --' 2 'what shall be run' "$v" run --
 error 'run: unknown option' 2 "unknown option '--frob'" "$v" run --frob -- true

@@ -129,6 +129,7 @@ static void test_events(void **state)
     fixture_section(&f, VT_EVENTS)->count = 8;
     r = read_image(&f);
     assert_int_equal(vt_reading_count(r, VT_EVENTS), 6);
+    assert_int_equal(vt_reading_events(r), 8);
     assert_null(vt_reading_event(r, 1));
     for (i = 2; i < 8; i++)
         assert_int_equal(vt_reading_event(r, i)->address, 100 + i);

@@ -324,13 +324,46 @@ static void test_wrapper(void **state)
     fixture_end(&f);
 }
 
+/* A name with a byte that is no UTF-8, and one that is spelled like its escape, stay two in JSON and in text. */
+static void test_names_stay_apart(void **state)
+{
+    static const struct {
+        const char *name, *json, *text;
+    } known[] = {{"a\xff", "\"a\\\\xff\"", "GPU memory of a\\xff ("},
+                 {"a\\xff", "\"a\\\\x5cxff\"", "GPU memory of a\\x5cxff ("},
+                 {"a\\nb", "\"a\\\\nb\"", "GPU memory of a\\nb ("}};
+    struct vt_report_request request = {0};
+    struct fixture f;
+    char *text;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof known / sizeof known[0]; i++) {
+        fixture_begin(&f);
+        strcpy(fixture_header(&f)->program, known[i].name);
+        strcpy(fixture_header(&f)->host, known[i].name);
+        text = written(vt_json_write, &f, &request);
+        assert_non_null(strstr(text, known[i].json));
+        free(text);
+        text = written(vt_text_write, &f, &request);
+        assert_non_null(strstr(text, known[i].text));
+        free(text);
+        fixture_end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_names),    cmocka_unit_test(test_cut_command),
-        cmocka_unit_test(test_words),        cmocka_unit_test(test_everything_at_once),
-        cmocka_unit_test(test_nothing_held), cmocka_unit_test(test_device_of_failure),
-        cmocka_unit_test(test_repetition),   cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_names_stay_apart),
+        cmocka_unit_test(test_cut_names),
+        cmocka_unit_test(test_cut_command),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_everything_at_once),
+        cmocka_unit_test(test_nothing_held),
+        cmocka_unit_test(test_device_of_failure),
+        cmocka_unit_test(test_repetition),
+        cmocka_unit_test(test_cut),
         cmocka_unit_test(test_wrapper),
     };
 

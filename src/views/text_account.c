@@ -1,0 +1,190 @@
+/*
+ * The account of each GPU, which adds up to its size, and who holds most of what this process has. Where the process ran out
+ * of memory, both are told of that moment first: when a program ends, the exception has let go of what filled the card.
+ */
+#include <string.h>
+
+#include "analysis/account.h"
+#include "analysis/format.h"
+#include "analysis/modules.h"
+#include "views/text.h"
+
+#define OTHERS 5   /* processes that are named one by one */
+#define HOLDERS 10 /* places; their stacks are in a section of their own */
+
+static void account_bytes(struct vt_out *out, uint64_t bytes)
+{
+    char text[VT_FORMAT_BYTES];
+
+    vt_out_format(out, "  %12s  ", vt_format_bytes(text, bytes));
+}
+
+static void account_line(struct vt_out *out, uint64_t bytes, const char *label)
+{
+    account_bytes(out, bytes);
+    vt_view_name(out, label, 0);
+    vt_out_text(out, "\n");
+}
+
+/* The largest other processes, and the rest in one line. */
+static void write_others(struct vt_out *out, const struct vt_device_row *d)
+{
+    uint64_t rest = 0;
+    uint32_t i;
+
+    for (i = 0; i < d->other_count; i++) {
+        if (i >= OTHERS && d->other_count > OTHERS + 1) {
+            rest += d->others[i].bytes;
+            continue;
+        }
+        account_bytes(out, d->others[i].bytes);
+        vt_view_name(out, d->others[i].name[0] ? d->others[i].name : "another process", 64);
+        vt_out_format(out, " (pid %u)\n", d->others[i].pid);
+    }
+    if (d->other_count > OTHERS + 1) {
+        account_bytes(out, rest);
+        vt_out_format(out, "%u more processes\n", d->other_count - OTHERS);
+    }
+}
+
+static void write_libraries(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
+{
+    uint32_t i;
+
+    for (i = 0; i < d->library_count; i++) {
+        const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
+
+        account_line(out, d->libraries[i].bytes,
+                     module ? vt_basename(vt_reading_chars(m->reading, module->path)) : "?");
+    }
+}
+
+/* When a moment was, in words. */
+static const char *when(const struct vt_model *m)
+{
+    if (!m->recorded && !strcmp(m->moment, "peak"))
+        return "at the highest point";
+    if (m->recorded && m->recorded->kind == VT_MOMENT_OOM)
+        return "when memory ran out";
+    if (m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE)
+        return "when the program's own code had ended";
+    if (m->recorded && m->recorded->kind != VT_MOMENT_END)
+        return "at a moment that the program named";
+    return m->end == VT_PROCESS_RUNNING ? "now" : "at the end";
+}
+
+static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
+{
+    char text[VT_FORMAT_BYTES];
+
+    vt_out_text(out, "\n");
+    vt_out_colour(out, VT_BOLD);
+    vt_out_format(out, "GPU %d: ", d->record->ordinal);
+    vt_out_name(out, d->record->name, strnlen(d->record->name, sizeof d->record->name), 0);
+    if (d->record->total_bytes)
+        vt_out_format(out, ", %s", vt_format_bytes(text, d->record->total_bytes));
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, "; %s (", when(m));
+    vt_view_name(out, m->moment, 0);
+    vt_out_format(out, ", %s)\n", vt_format_seconds(text, m->moment_ns));
+    vt_view_account(out, d);
+    write_libraries(out, m, d);
+    if (d->context_known)
+        account_line(out, d->context, "CUDA context and code");
+    write_others(out, d);
+    if (d->reserved)
+        account_line(out, d->reserved, "reserved by the driver");
+    if (d->unaccounted_known)
+        account_line(out, d->unaccounted, d->others_known ? "unaccounted" : "other processes and unaccounted");
+    if (d->free_known)
+        account_line(out, d->free, d->free_computed ? "free (computed)" : "free");
+    if (d->card_known && d->card_reserved > d->reserved)
+        vt_out_format(out, "  (beyond what CUDA offers, the driver reserves another %s)\n",
+                      vt_format_bytes(text, d->card_reserved - d->reserved));
+    vt_view_reserved(out, m, d);
+}
+
+static bool holds_anything(const struct vt_model *m)
+{
+    uint32_t i;
+
+    for (i = 0; i < m->total_count; i++)
+        if (m->totals[i].live_bytes)
+            return true;
+    return false;
+}
+
+static void write_moment(struct vt_out *out, const struct vt_analysis *a)
+{
+    uint32_t i;
+
+    for (i = 0; i < a->model.device_count; i++)
+        write_device(out, &a->model, &a->model.devices[i]);
+    vt_text_heading(out, "Who holds it");
+    if (!holds_anything(&a->model))
+        vt_out_text(out, *a->model.missing      ? "  not in the recording\n"
+                         : a->model.total_count ? "  nothing is live\n"
+                                                : "  nothing was allocated\n");
+    vt_view_holders(out, a, HOLDERS);
+}
+
+/* The moment of the first out-of-memory that was not helped, if the report shows another one; else NULL. */
+static const struct vt_moment *oom_moment(const struct vt_model *m)
+{
+    const struct vt_moment *moment;
+    uint32_t i;
+
+    for (i = 0; i < m->failure_count; i++)
+        if (vt_failure_is_oom(m->failures[i].record->kind)) {
+            moment = vt_reading_moment(m->reading, m->failures[i].record->moment);
+            return moment && moment->name[0] && moment != m->recorded ? moment : NULL;
+        }
+    return NULL;
+}
+
+/* Does this process hold the same at both moments? Then one account says it. */
+static bool holds_the_same(const struct vt_model *a, const struct vt_model *b)
+{
+    uint32_t i;
+
+    if (a->device_count != b->device_count || a->total_count != b->total_count)
+        return false;
+    for (i = 0; i < a->device_count; i++)
+        if (a->devices[i].cached_unused != b->devices[i].cached_unused)
+            return false;
+    for (i = 0; i < a->total_count; i++)
+        if (a->totals[i].live_bytes != b->totals[i].live_bytes || a->totals[i].live_count != b->totals[i].live_count)
+            return false;
+    return true;
+}
+
+static void write_both(struct vt_out *out, const struct vt_analysis *then, const struct vt_analysis *a)
+{
+    bool same = holds_the_same(&then->model, &a->model);
+
+    write_moment(out, then);
+    if (!same) {
+        write_moment(out, a);
+        return;
+    }
+    vt_out_format(out, "  (it held the same %s)\n", when(&a->model));
+}
+
+void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a)
+{
+    const struct vt_moment *moment = a->model.recorded && a->model.recorded->kind == VT_MOMENT_OOM
+                                         ? NULL
+                                         : oom_moment(&a->model);
+    char name[sizeof moment->name + 1] = "";
+    struct vt_analysis then = *a; /* names and style are shared; findings are not looked at */
+
+    if (moment)
+        memcpy(name, moment->name, sizeof moment->name);
+    if (!moment || vt_model_build(&then.model, a->model.reading, name)) {
+        write_moment(out, a);
+        return;
+    }
+    vt_account_add_parts(&then.model, then.symbols);
+    write_both(out, &then, a);
+    vt_model_free(&then.model);
+}

@@ -1,0 +1,188 @@
+/*
+ * The first screen of the text report: who lost a night's run should have to read no further for what happened and what to
+ * do. Everything that is left out here is told in a section below.
+ */
+#include <string.h>
+
+#include "analysis/format.h"
+#include "views/text.h"
+
+#define DIAGNOSES 2 /* findings told first; with the lines above them they fit into 15 */
+#define EVIDENCE 3  /* lines of evidence for the first of them, */
+#define MEASURES 3  /* and of what to try; one each for the second */
+
+static void write_end(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_model *m = &a->model;
+    const struct vt_header *h = vt_reading_header(m->reading);
+    char time[VT_FORMAT_BYTES], words[VT_END_WORDS];
+
+    vt_out_colour(out, VT_BOLD);
+    vt_out_text(out, "GPU memory of ");
+    vt_view_name(out, h->program, 0);
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_format(out, " (pid %d on ", h->pid);
+    vt_view_name(out, h->host, 0);
+    if (h->rank >= 0)
+        vt_out_format(out, ", rank %d of %d", h->rank, h->world_size);
+    vt_out_format(out, "): %s %s", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
+                  vt_format_seconds(time, m->duration_ns));
+    if (m->end != VT_PROCESS_RUNNING)
+        vt_out_format(out, ", %s", vt_model_end_words(words, m, request->status_known, request->status));
+    vt_out_text(out, "\n");
+    if (!m->missing[0]) {
+        vt_view_peaks(out, m);
+        vt_out_text(out, "\n");
+    } else {
+        vt_out_colour(out, VT_RED);
+        vt_out_format(out, "the recording is incomplete: %s are missing, what follows may be too little", m->missing);
+        vt_out_colour(out, VT_PLAIN);
+        vt_out_text(out, "\n");
+    }
+}
+
+/* The first request that failed for want of memory and was not helped: index of its row; *others: how many more there are. */
+static uint32_t first_oom(const struct vt_model *m, uint32_t *others)
+{
+    uint32_t i, found = VT_NONE;
+
+    for (*others = 0, i = 0; i < m->failure_count; i++) {
+        if (!vt_failure_is_oom(m->failures[i].record->kind) || !vt_model_oom_group(m, i).first)
+            continue;
+        if (found == VT_NONE)
+            found = i;
+        else
+            ++*others;
+    }
+    return found;
+}
+
+static void write_oom(struct vt_out *out, const struct vt_analysis *a)
+{
+    const struct vt_model *m = &a->model;
+    char range[VT_FORMAT_RANGE], left[VT_FORMAT_BYTES], total[VT_FORMAT_BYTES];
+    uint32_t others, row = first_oom(m, &others);
+    const struct vt_failure *f;
+    struct vt_oom_group group;
+
+    if (row == VT_NONE)
+        return;
+    f = m->failures[row].record;
+    group = vt_model_oom_group(m, row);
+    vt_out_colour(out, VT_RED);
+    vt_out_text(out, "out of memory");
+    vt_out_colour(out, VT_PLAIN);
+    vt_out_text(out, ": ");
+    vt_view_requester(out, m->reading, f);
+    vt_out_format(out, " could not get %s on ", vt_format_range(range, group.low, group.high));
+    vt_view_failure_device(out, f);
+    if (f->total_bytes)
+        vt_out_format(out, ": %s%s free of %s", group.low < group.high ? "at first " : "",
+                      vt_format_bytes(left, f->free_bytes), vt_format_bytes(total, f->total_bytes));
+    if (group.times > 1)
+        vt_out_format(out, ", %llu times", (unsigned long long)group.times);
+    vt_out_text(out, "\n  requested by ");
+    vt_view_requested_by(out, a, f);
+    if (others)
+        vt_out_format(out, "; %u more request%s failed (see Failed calls)", others, others == 1 ? "" : "s");
+    vt_out_text(out, "\n");
+}
+
+/* The request has a line of its own at the top; as evidence (findings_oom.c) it would be told twice. */
+static bool is_request(const char *evidence)
+{
+    return strstr(evidence, " were requested by ") != NULL;
+}
+
+/* Lines of evidence from number `from` on, at most `most`. Returns how many there are from there on. */
+static uint32_t write_evidence(struct vt_out *out, const struct vt_finding *f, const char *indent, uint32_t from,
+                               uint32_t most)
+{
+    uint32_t i, number = 0;
+
+    for (i = 0; i < f->evidence_count; i++) {
+        if (is_request(f->evidence[i]) || number++ < from || number > from + most)
+            continue;
+        vt_out_text(out, indent);
+        vt_view_name(out, f->evidence[i], 0);
+        vt_out_text(out, "\n");
+    }
+    return number > from ? number - from : 0;
+}
+
+static void write_finding(struct vt_out *out, const struct vt_finding *f, uint32_t evidence, uint32_t measures)
+{
+    vt_view_finding(out, f);
+    write_evidence(out, f, "  - ", 0, evidence);
+    vt_view_advice(out, f, "  ", measures);
+}
+
+/* How much of a finding the first screen tells: false if nothing. `shown`: how many it has told before. */
+static bool is_told(const struct vt_finding *f, uint32_t shown, uint32_t *evidence, uint32_t *measures)
+{
+    *evidence = shown ? 1 : EVIDENCE;
+    *measures = shown ? 1 : MEASURES;
+    return vt_finding_is_loud(f) && shown < DIAGNOSES;
+}
+
+static bool has_notable(const struct vt_findings *findings)
+{
+    return findings->count && findings->list[0].family != VT_FAMILY_NONE;
+}
+
+void vt_text_top(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
+{
+    const struct vt_findings *all = &a->findings;
+    uint32_t i, shown = 0, evidence, measures;
+
+    write_end(out, a, request);
+    write_oom(out, a);
+    for (i = 0; i < all->count; i++) {
+        if (!is_told(&all->list[i], shown, &evidence, &measures))
+            continue;
+        vt_out_text(out, shown++ ? "" : "\n");
+        write_finding(out, &all->list[i], evidence, measures);
+    }
+    if (!shown && has_notable(all))
+        vt_out_text(out, "\nNothing alarming was found in the GPU memory; what is worth knowing is under Findings.\n");
+    else if (!shown)
+        vt_out_format(out, "\n%s\n", all->count && !a->model.missing[0] ? all->list[0].title : "Nothing can be said.");
+}
+
+/* Title, evidence and advice; `from` and `measures`: as many of these have been told above. */
+static void write_whole(struct vt_out *out, const struct vt_finding *f, uint32_t from, uint32_t measures)
+{
+    struct vt_finding rest = *f;
+
+    vt_out_text(out, "  ");
+    if (from || measures)
+        vt_out_format(out, "%s (%s), beside what is said above:\n", vt_family_name(f->family),
+                      vt_confidence_name(f->confidence));
+    else
+        vt_view_finding(out, f);
+    write_evidence(out, f, "      - ", from, f->evidence_count);
+    if (measures >= f->advice_count)
+        return;
+    rest.advice += measures;
+    rest.advice_count -= measures;
+    vt_view_advice(out, &rest, "      ", rest.advice_count);
+}
+
+void vt_text_findings(struct vt_out *out, const struct vt_findings *all)
+{
+    uint32_t i, shown = 0, written = 0, evidence, measures;
+
+    for (i = 0; i < all->count; i++) {
+        const struct vt_finding *f = &all->list[i];
+
+        if (f->family == VT_FAMILY_NONE)
+            continue;
+        if (!is_told(f, shown, &evidence, &measures))
+            evidence = measures = 0;
+        else if (++shown && !write_evidence(NULL, f, NULL, evidence, 0) && f->advice_count <= measures)
+            continue;
+        if (!written++)
+            vt_text_heading(out, "Findings");
+        write_whole(out, f, evidence, measures);
+    }
+}
