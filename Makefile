@@ -2,7 +2,7 @@
 #
 # What gets built
 #   $(BUILD)/libvramtrack.so   the recorder: src/preload, src/recording, src/analysis and the views that need only libc
-#   $(BUILD)/vramtrack         the command: src/cli, src/views, src/analysis, src/recording, jansson and zlib (static)
+#   $(BUILD)/vramtrack         the command: src/cli, src/views, src/analysis, src/recording; jansson, zlib and ncurses (static)
 #                              (both with libiberty's reader of Rust names, static, if it is installed)
 #   $(BUILD)/lib/              helper libraries that both open at run time, for machines that lack them
 #   $(BUILD)/sim/              the simulated GPU (tests/sim/sim.mk)
@@ -102,7 +102,8 @@ endif
 
 # --- sources ---------------------------------------------------------------------------------------------------------
 
-COMMAND_VIEWS := $(wildcard src/views/json*.c src/views/export*.c)
+COMMAND_VIEWS := $(wildcard src/views/json*.c src/views/export*.c src/views/html*.c src/views/top*.c src/recording/follow.c src/views/job*.c src/views/diff*.c \
+                            src/analysis/job*.c src/analysis/diff*.c src/analysis/site_match.c)
 PRELOAD_SRC := $(wildcard src/preload/*.c src/preload/*/*.c)
 PRELOAD_ASM := $(wildcard src/preload/dlsym_$(ARCH).S)
 CORE_SRC := $(wildcard src/recording/*.c src/analysis/*.c src/views/*.c)
@@ -110,7 +111,7 @@ CLI_SRC := $(wildcard src/cli/*.c)
 
 object = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(patsubst src/%.S,$(BUILD)/obj/%.o,$(1)))
 PRELOAD_OBJ = $(call object,$(PRELOAD_SRC) $(PRELOAD_ASM))
-CORE_OBJ = $(call object,$(CORE_SRC))
+CORE_OBJ = $(call object,$(CORE_SRC)) $(PAGE_OBJ)
 LIB_OBJ = $(PRELOAD_OBJ) $(call object,$(filter-out $(COMMAND_VIEWS),$(CORE_SRC)))
 CLI_OBJ = $(call object,$(CLI_SRC)) $(CORE_OBJ)
 CORE_LIB = $(BUILD)/obj/libvramtrack_core.a
@@ -123,6 +124,7 @@ all: $(BUILD)/libvramtrack.so $(BUILD)/vramtrack helpers ## the library and the 
 
 # Rules of single folders: the export list, the simulated GPU, the demo; what tests and benchmarks need beyond the usual.
 include src/preload/preload.mk
+include src/views/html/page.mk
 include tests/sim/sim.mk
 -include tests/unit/unit.mk
 -include tests/integration/integration.mk
@@ -156,7 +158,7 @@ $(BUILD)/libvramtrack.so: $(LIB_OBJ) $(EXPORTS)
 
 $(BUILD)/vramtrack: $(CLI_OBJ)
 	$(say) LINK $@
-	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a -l:libz.a $(LIBIBERTY)
+	$(Q)$(CC) $(EXE_LDFLAGS) -o $@.tmp $(CLI_OBJ) -l:libjansson.a -l:libz.a -l:libncursesw.a -l:libtinfo.a $(LIBIBERTY)
 	$(Q)mv -f $@.tmp $@
 
 $(CORE_LIB): $(CORE_OBJ)
@@ -250,10 +252,10 @@ uninstall: ## remove what install copied
 
 # Not the two that are tables, whose columns carry meaning.
 FORMATTED = $(filter-out include/vramtrack/recording.h src/preload/cuda/table.h,\
-            $(wildcard include/vramtrack/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch] tests/*/*.cpp bench/*.c))
+            $(wildcard include/vramtrack/*.h src/*/*.[ch] src/*/*/*.[ch] src/*/*/*.js tests/*/*.[ch] tests/*/*/*.[ch] tests/*/*.cpp bench/*.c))
 
 .PHONY: format
-format: ## clang-format over all C sources
+format: ## clang-format over all C sources and the page's script
 	clang-format -i $(FORMATTED)
 
 .PHONY: lint

@@ -1,4 +1,5 @@
-# The benchmarks' programs. `make bench` runs bench/run; bench/names measures how fast reports find names.
+# The benchmarks' programs. `make bench` runs bench/run; bench/names measures how fast reports find names,
+# bench/html how long a page takes.
 
 $(BUILD)/bench/%: bench/%.c $(FLAGS_FILE)
 	$(say) CC $<

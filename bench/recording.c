@@ -1,7 +1,10 @@
 /*
  * Writes a recording whose stacks go through given libraries, to measure how fast a report finds their names:
  *
- *     recording FOLDER SITES DEPTH DISTINCT LIBRARY...        prints the recording's path
+ *     recording [-e EVENTS -l LIVE] FOLDER SITES DEPTH DISTINCT LIBRARY...        prints the recording's path
+ *
+ * With LIVE, places are of tensors: so many live ones, side by side with gaps in segments of 20 MiB; and EVENTS are kept, in
+ * which these were made and others came and went.
  *
  * DISTINCT return addresses are chosen inside functions of the libraries, evenly over their symbol tables (the full one, or
  * the exported symbols where a library is stripped); the stacks are made of these and share their outer halves, as
@@ -14,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "recording/writer.h"
 
@@ -130,6 +134,8 @@ static uint32_t add_frame(uint32_t parent, const struct place *place)
     return (uint32_t)index + 1;
 }
 
+static uint64_t live, events;
+
 static void add_site(uint32_t stack, uint32_t api, uint64_t bytes)
 {
     uint64_t index;
@@ -137,7 +143,7 @@ static void add_site(uint32_t stack, uint32_t api, uint64_t bytes)
 
     *site = (struct vt_site){.stack = stack,
                              .api = api,
-                             .level = VT_LEVEL_DRIVER,
+                             .level = live ? VT_LEVEL_TENSOR : VT_LEVEL_DRIVER,
                              .kind = VT_KIND_DEVICE,
                              .live_bytes = bytes,
                              .live_count = 1,
@@ -184,6 +190,138 @@ static void add_figures(unsigned sites)
     vt_writer_publish(&writer, VT_TOTALS);
 }
 
+/* --- what lives, and what happened ------------------------------------------------------------------------------------- */
+
+#define SEGMENT (20u << 20)
+
+static void add_slot(uint32_t site, uint64_t address, uint64_t bytes, uint64_t ns)
+{
+    uint64_t index;
+    struct vt_slot *slot = append(VT_LIVE, &index);
+
+    *slot = (struct vt_slot){
+        .address = address, .bytes = bytes, .requested = bytes, .time_ns = ns, .site = site, .kind = VT_KIND_DEVICE};
+    vt_writer_publish(&writer, VT_LIVE);
+}
+
+static void add_event(unsigned type, uint32_t site, uint64_t bytes)
+{
+    static uint64_t ns;
+    struct vt_event *event = vt_writer_next_event(&writer);
+
+    if (!event)
+        die("no room for events");
+    *event = (struct vt_event){.time_ns = ns += 1000 + next() % 10000,
+                               .bytes = bytes,
+                               .site = site,
+                               .type = (uint8_t)type,
+                               .kind = VT_KIND_DEVICE};
+    vt_writer_publish(&writer, VT_EVENTS);
+}
+
+/* A tensor of a place, which is booked as live there. */
+static void add_tensor(uint32_t site, uint64_t address, uint64_t bytes)
+{
+    struct vt_site *s = vt_writer_at(&writer, VT_SITES, site);
+
+    add_slot(site, address, bytes, 0);
+    add_event(VT_EVENT_ALLOC, site, bytes);
+    s->live_bytes += bytes;
+    s->live_count++;
+    s->alloc_calls++;
+    s->total_bytes += bytes;
+    s->at_peak_bytes = s->peak_bytes = s->live_bytes;
+}
+
+/* Tensors of all places in turn, in segments that one more place has taken. Returns the bytes of both. */
+static void add_live(uint32_t sites, uint64_t *tensors, uint64_t *segments)
+{
+    uint64_t index, at = 0, end = 0, i;
+    uint32_t api = vt_writer_string(&writer, "cudaMalloc", 10);
+    struct vt_site *site = append(VT_SITES, &index);
+
+    *site = (struct vt_site){.api = api, .level = VT_LEVEL_DRIVER, .kind = VT_KIND_DEVICE, .scope = 1, .total = 1};
+    vt_writer_publish(&writer, VT_SITES);
+    for (i = 0; i < sites; i++) {
+        struct vt_site *s = vt_writer_at(&writer, VT_SITES, i);
+
+        s->live_bytes = s->live_count = s->alloc_calls = s->total_bytes = s->at_peak_bytes = 0;
+    }
+    for (i = 0; i < live; i++) {
+        uint64_t bytes = 512 * (1 + next() % 200);
+
+        if (at + bytes > end) {
+            at = end ? end + (SEGMENT / 10) : 1ull << 40;
+            end = at + SEGMENT;
+            add_slot((uint32_t)index, at, SEGMENT, 0);
+            *segments += SEGMENT;
+        }
+        add_tensor((uint32_t)(next() % sites), at, bytes);
+        *tensors += bytes;
+        at += bytes + (next() % 3 ? 0 : 512 * (next() % 100));
+    }
+    site = vt_writer_at(&writer, VT_SITES, index);
+    site->live_bytes = site->peak_bytes = site->at_peak_bytes = site->total_bytes = *segments;
+    site->live_count = site->alloc_calls = *segments / SEGMENT;
+}
+
+/* Others that came and went, some a thousand events later. */
+static void add_coming_and_going(uint32_t sites)
+{
+    struct {
+        uint32_t site;
+        uint64_t bytes;
+    } kept[1000] = {{0, 0}};
+    uint64_t i;
+
+    for (i = live; i + 2 <= events; i += 2) {
+        unsigned k = (unsigned)(next() % 1000);
+
+        if (kept[k].bytes)
+            add_event(VT_EVENT_FREE, kept[k].site, kept[k].bytes);
+        kept[k].site = (uint32_t)(next() % sites);
+        kept[k].bytes = 512 * (1 + next() % 20000);
+        add_event(VT_EVENT_ALLOC, kept[k].site, kept[k].bytes);
+    }
+    for (i = 0; i < 1000; i++)
+        if (kept[i].bytes)
+            add_event(VT_EVENT_FREE, kept[i].site, kept[i].bytes);
+}
+
+static void add_row(unsigned level, uint32_t scope, uint64_t bytes, uint64_t count)
+{
+    uint64_t index;
+    struct vt_scope *s = append(VT_SCOPES, &index);
+    struct vt_total *total;
+
+    *s = (struct vt_scope){.level = (uint8_t)level, .live_bytes = bytes, .peak_bytes = bytes};
+    vt_writer_publish(&writer, VT_SCOPES);
+    total = append(VT_TOTALS, &index);
+    *total = (struct vt_total){.level = (uint8_t)level,
+                               .kind = VT_KIND_DEVICE,
+                               .scope = scope,
+                               .live_bytes = bytes,
+                               .peak_bytes = bytes,
+                               .live_count = count,
+                               .alloc_calls = count,
+                               .total_bytes = bytes};
+    vt_writer_publish(&writer, VT_TOTALS);
+}
+
+static void add_everything(unsigned sites, unsigned depth)
+{
+    uint64_t tensors = 0, segments = 0, index;
+    struct vt_device *device = append(VT_DEVICES, &index);
+
+    *device = (struct vt_device){.name = "Simulated GPU", .total_bytes = 80ull << 30};
+    vt_writer_publish(&writer, VT_DEVICES);
+    add_sites(sites, depth);
+    add_live(sites, &tensors, &segments);
+    add_coming_and_going(sites);
+    add_row(VT_LEVEL_TENSOR, 0, tensors, live);
+    add_row(VT_LEVEL_DRIVER, 1, segments, segments / SEGMENT);
+}
+
 int main(int argc, char **argv)
 {
     struct vt_writer_options options = {.program = "names",
@@ -195,9 +333,19 @@ int main(int argc, char **argv)
                                         .events = 4096};
     unsigned sites, depth;
     uint64_t distinct;
+    int option;
 
+    while ((option = getopt(argc, argv, "e:l:")) != -1)
+        if (option == 'e')
+            options.events = events = strtoull(optarg, NULL, 10);
+        else if (option == 'l')
+            live = strtoull(optarg, NULL, 10);
+        else
+            die("options are -e EVENTS and -l LIVE");
+    argc -= optind - 1;
+    argv += optind - 1;
     if (argc < 6)
-        die("FOLDER SITES DEPTH DISTINCT LIBRARY...");
+        die("[-e EVENTS -l LIVE] FOLDER SITES DEPTH DISTINCT LIBRARY...");
     options.directory = argv[1];
     sites = (unsigned)atoi(argv[2]);
     depth = (unsigned)atoi(argv[3]);
@@ -210,10 +358,14 @@ int main(int argc, char **argv)
         take_library(argv[i], distinct / (unsigned)(argc - 5) + 1);
     if (!place_count)
         die("no functions in these libraries");
-    add_figures(sites);
-    add_sites(sites, depth);
+    if (live) {
+        add_everything(sites, depth);
+    } else {
+        add_figures(sites);
+        add_sites(sites, depth);
+    }
     vt_writer_header(&writer)->end = VT_END_EXIT;
-    vt_writer_header(&writer)->end_ns = 1000000000;
+    vt_writer_header(&writer)->end_ns = events ? events * 7000 : 1000000000;
     puts(writer.path);
     return 0;
 }

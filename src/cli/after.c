@@ -22,8 +22,9 @@
 
 #define VERB "run"
 
+/* The recordings of this run, by name: a job has thousands, and they are opened one by one. */
 struct batch {
-    struct vt_reading **reading;
+    const char **path;
     size_t count;
 };
 
@@ -132,51 +133,76 @@ static void report_one(const struct vt_after *after, struct vt_reading *reading,
         vt_fail(VERB, "cannot report on %s: %s", vt_reading_name(reading), strerror(-error));
 }
 
-static void open_new(const struct vt_after *after, const struct vt_found_list *now, struct batch *batch)
+static bool belongs(const struct vt_after *after, const char *path)
 {
-    for (size_t i = 0; i < now->count; i++) {
-        struct vt_reading *reading;
-        char error[512];
+    char error[512];
+    struct vt_reading *reading = vt_reading_open(path, error, sizeof(error));
+    bool own;
 
-        if (vt_found_has(&after->before, now->item[i].path))
-            continue;
-        reading = vt_reading_open(now->item[i].path, error, sizeof(error));
-        if (!reading) {
-            vt_fail(VERB, "%s", error);
-            continue;
-        }
-        if (is_of_another_run(reading, after->run_pid) || (after->oom_only && first_oom(reading) == VT_NONE))
-            vt_reading_close(reading);
-        else
-            batch->reading[batch->count++] = reading;
+    if (!reading) {
+        vt_fail(VERB, "%s", error);
+        return false;
     }
+    own = !is_of_another_run(reading, after->run_pid) && !(after->oom_only && first_oom(reading) == VT_NONE);
+    vt_reading_close(reading);
+    return own;
+}
+
+static void find_new(const struct vt_after *after, const struct vt_found_list *now, struct batch *batch)
+{
+    for (size_t i = 0; i < now->count; i++)
+        if (!vt_found_has(&after->before, now->item[i].path) && belongs(after, now->item[i].path))
+            batch->path[batch->count++] = now->item[i].path;
+}
+
+/* The text report of one process; and the short one, if it was the only one. */
+static void report_process(const struct vt_after *after, const char *path, struct vt_merged *merged, bool alone)
+{
+    struct vt_symbols *symbols = vt_merged_symbols(merged);
+    char error[512];
+    struct vt_reading *reading = vt_reading_open(path, error, sizeof(error));
+    bool reported;
+    int failure = 0;
+
+    if (!reading) {
+        vt_fail(VERB, "%s", error);
+        return;
+    }
+    vt_progress_watch(symbols);
+    reported = !write_text(after, reading, symbols);
+    if (!alone && !after->quiet)
+        failure = vt_merged_add(merged, reading);
+    if (alone) {
+        vt_progress_end();
+        report_one(after, reading, symbols, reported);
+    }
+    vt_progress_watch(NULL);
+    if (failure)
+        vt_fail(VERB, "cannot report on %s: %s", path, strerror(-failure));
+    vt_symbols_forget(symbols, reading);
+    vt_reading_close(reading);
 }
 
 static void report_batch(const struct vt_after *after, struct batch *batch)
 {
-    bool reported = false;
+    struct vt_merged *merged = vt_merged_open(after->child);
     int error;
 
+    if (!merged) {
+        vt_fail(VERB, "cannot report on %s: %s", after->directory, strerror(ENOMEM));
+        return;
+    }
     if (!after->quiet)
         vt_progress_begin();
-    for (size_t i = 0; i < batch->count; i++) {
-        struct vt_symbols *symbols = vt_symbols_open();
-
-        vt_progress_watch(symbols);
-        reported = !write_text(after, batch->reading[i], symbols);
-        if (batch->count == 1) {
-            vt_progress_end();
-            report_one(after, batch->reading[0], symbols, reported);
-        }
-        vt_progress_watch(NULL);
-        vt_symbols_close(symbols);
-    }
+    for (size_t i = 0; i < batch->count; i++)
+        report_process(after, batch->path[i], merged, batch->count == 1);
+    vt_progress_end();
     if (batch->count > 1 && !after->quiet) {
-        error = vt_merged_write(batch->reading, batch->count, after->directory, after->child);
+        error = vt_merged_write(merged, after->directory);
         if (error)
             vt_fail(VERB, "cannot report on %s: %s", after->directory, strerror(-error));
     }
-    vt_progress_end();
+    vt_merged_close(merged);
 }
 
 void vt_after_report(const struct vt_after *after)
@@ -185,15 +211,14 @@ void vt_after_report(const struct vt_after *after)
     struct batch batch = {0};
     int error = vt_found_in(after->directory, &now);
 
-    batch.reading = calloc(now.count + 1, sizeof(*batch.reading));
-    if (error || !batch.reading) {
+    batch.path = calloc(now.count + 1, sizeof(*batch.path));
+    if (error || !batch.path) {
         vt_fail(VERB, "cannot look for recordings in %s: %s", after->directory, strerror(error ? error : ENOMEM));
     } else {
-        open_new(after, &now, &batch);
-        report_batch(after, &batch);
+        find_new(after, &now, &batch);
+        if (batch.count)
+            report_batch(after, &batch);
     }
-    for (size_t i = 0; i < batch.count; i++)
-        vt_reading_close(batch.reading[i]);
-    free(batch.reading);
+    free(batch.path);
     vt_found_free(&now);
 }

@@ -21,7 +21,7 @@ struct vt_verb {
 /* Long options have values of their own, from here on, also where there is a short one: vt_fail_option() relies on it. */
 enum { VT_LONG_OPTION = 256, VT_LONG_HELP, VT_LONG_VERSION, VT_LONG_OTHERS };
 
-extern const struct vt_verb vt_verb_run, vt_verb_report, vt_verb_export;
+extern const struct vt_verb vt_verb_run, vt_verb_report, vt_verb_export, vt_verb_diff, vt_verb_top, vt_verb_snapshot;
 
 /* Prints "vramtrack VERB: MESSAGE" on standard error, one line, and returns VT_EXIT_ERROR. */
 __attribute__((format(printf, 2, 3))) int vt_fail(const char *verb, const char *format, ...);
@@ -40,6 +40,9 @@ int vt_print_version(void);
 
 /* Strict decimal number within [low, high]. */
 bool vt_parse_number(const char *text, long low, long high, long *value);
+
+/* Strict decimal number of seconds within [low, high], "0.5". */
+bool vt_parse_seconds(const char *text, double low, double high, double *value);
 
 /* True if a person reads what is written to `fd`, and has not asked for plain text (NO_COLOR). */
 bool vt_wants_colour(int fd);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "analysis/model.h"
-#include "cli/recordings.h"
+#include "cli/job_select.h"
 #include "recording/reader.h"
 
 static int set_stacks(const char *verb, struct vt_view_options *view, const char *value)
@@ -108,7 +108,7 @@ char *vt_input_choose(const char *verb, const char *path, const char *hint)
     } else if (!list.count) {
         vt_fail_found_none(verb, path, &list);
     } else {
-        chosen = copy(verb, list.item[list.count - 1].path);
+        chosen = copy(verb, vt_job_newest(&list)->path);
         if (chosen && list.count > 1)
             vt_say("%s, the newest of %zu recordings here%s", chosen, list.count, hint);
     }

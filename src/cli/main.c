@@ -3,6 +3,7 @@
  */
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "views/out.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -13,20 +14,26 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct vt_verb *const verbs[] = {&vt_verb_run, &vt_verb_report, &vt_verb_export};
+static const struct vt_verb *const verbs[] = {&vt_verb_run,  &vt_verb_report, &vt_verb_export,
+                                              &vt_verb_diff, &vt_verb_top,    &vt_verb_snapshot};
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
 /* Names come from outside: they must not break the line or drive the terminal. */
 static void print_line(const char *verb, const char *format, va_list arguments)
 {
     char message[PATH_MAX + 512];
+    struct vt_out out;
 
     vsnprintf(message, sizeof(message), format, arguments);
-    for (char *c = message; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
     vt_progress_end();
-    fprintf(stderr, "vramtrack%s%s: %s\n", *verb ? " " : "", verb, message);
+    fflush(stderr);
+    vt_out_open(&out, STDERR_FILENO, false);
+    vt_out_text(&out, *verb ? "vramtrack " : "vramtrack");
+    vt_out_text(&out, verb);
+    vt_out_text(&out, ": ");
+    vt_out_name(&out, message, strlen(message), 0);
+    vt_out_text(&out, "\n");
+    vt_out_close(&out);
 }
 
 int vt_fail(const char *verb, const char *format, ...)
@@ -81,6 +88,16 @@ bool vt_parse_number(const char *text, long low, long high, long *value)
     errno = 0;
     *value = strtol(text, &end, 10);
     return !errno && end != text && !*end && *text >= '0' && *text <= '9' && *value >= low && *value <= high;
+}
+
+bool vt_parse_seconds(const char *text, double low, double high, double *value)
+{
+    char *end;
+
+    if (text[strspn(text, "0123456789.")] || !*text) /* strtod takes "inf" and "0x1p3" as well */
+        return false;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= low && *value <= high;
 }
 
 bool vt_wants_colour(int fd)

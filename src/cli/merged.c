@@ -11,29 +11,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "analysis/findings.h"
 #include "analysis/format.h"
-#include "analysis/model.h"
-#include "analysis/stack.h"
+#include "analysis/job.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "recording/reader.h"
+#include "views/job.h"
 #include "views/out.h"
 
 #define PLACE_BYTES 512
-#define PROCESS_LINES 6 /* two lines each at most */
+#define PROCESS_LINES 5 /* two lines each at most */
 #define PLACE_LINES 6
 #define SITES_PER_PROCESS 64 /* largest first: the rest can't reach the top of the merged list by much */
+#define FINDING_LINES 3      /* of what concerns them all */
+#define PLACES_MAX 4096      /* looked at: a recording is not trusted */
 #define PREFIX "vramtrack: "
 
+/* When a process ran. What else is known of it has the job. */
 struct process {
-    const struct vt_header *header;
-    enum vt_process_end end;
-    char words[VT_END_WORDS]; /* how it ended */
-    char *finding;            /* the first loud one; NULL: none */
-    uint64_t peak, held;      /* of device memory: at its highest point; at the moment shown */
     uint64_t start_ns, end_ns;
-    bool oom;
 };
 
 /* A GPU as all processes see it: ordinals may mean another one in each. */
@@ -56,56 +52,19 @@ struct place {
     struct amount held, at_peak;
 };
 
-struct merged {
+struct vt_merged {
     struct process *process;
     size_t processes;
     struct place *place;
     size_t places;
+    struct vt_job job;
     struct vt_symbols *symbols; /* one for all: the processes have most of their files in common */
     const struct vt_child *child;
 };
 
-/* The moment to show: the first out-of-memory, if there was one; else the default. `name` has room for 33 bytes. */
-static const char *choose_moment(struct vt_reading *reading, char *name)
-{
-    for (uint64_t i = 0; i < vt_reading_count(reading, VT_MOMENTS); i++) {
-        const struct vt_moment *moment = vt_reading_moment(reading, i);
-
-        if (!moment || moment->kind != VT_MOMENT_OOM || !moment->name[0])
-            continue;
-        snprintf(name, 33, "%.32s", moment->name);
-        return name;
-    }
-    return NULL;
-}
-
 static bool is_device_memory(unsigned kind)
 {
     return vt_kind_is_memory(kind) && vt_class_of(kind) != VT_CLASS_HOST;
-}
-
-static struct process summarize(struct vt_reading *reading, const struct vt_model *model)
-{
-    struct process process = {.header = vt_reading_header(reading), .end = model->end};
-
-    for (uint32_t i = 0; i < model->total_count; i++) {
-        const struct vt_total *total = model->totals[i].record;
-
-        if (total->level == VT_LEVEL_DRIVER && is_device_memory(total->kind))
-            process.held += model->totals[i].live_bytes;
-    }
-    for (uint64_t i = 0; i < vt_reading_count(reading, VT_SCOPES); i++) {
-        const struct vt_scope *scope = vt_reading_scope(reading, i);
-
-        if (scope && scope->level == VT_LEVEL_DRIVER &&
-            (scope->class_ == VT_CLASS_DEVICE || scope->class_ == VT_CLASS_MANAGED))
-            process.peak += scope->peak_bytes;
-    }
-    for (uint32_t i = 0; i < model->failure_count; i++)
-        process.oom |= vt_failure_is_oom(model->failures[i].record->kind);
-    process.start_ns = process.header->start_unix_ns;
-    process.end_ns = process.start_ns + model->duration_ns;
-    return process;
 }
 
 static char *describe(const struct vt_reading *reading, struct vt_symbols *symbols, const struct vt_site *site)
@@ -166,17 +125,17 @@ static void add_amount(struct amount *amount, const struct process *process, siz
         amount->largest = amount->current;
 }
 
-/* The place with this text, made if there is none; takes `text` over. NULL: out of memory. */
-static struct place *place_of(struct merged *merged, char *text)
+/* The place with this text, made if there is none; takes `text` over. NULL: out of memory, or there are too many. */
+static struct place *place_of(struct vt_merged *merged, char *text)
 {
     struct place *grown;
 
-    for (size_t i = 0; text && i < merged->places; i++)
+    for (size_t i = 0; text && i < merged->places; i++) /* linear: they are few */
         if (!strcmp(merged->place[i].text, text)) {
             free(text);
             return &merged->place[i];
         }
-    grown = text ? realloc(merged->place, (merged->places + 1) * sizeof(*grown)) : NULL;
+    grown = text && merged->places < PLACES_MAX ? realloc(merged->place, (merged->places + 1) * sizeof(*grown)) : NULL;
     if (!grown) {
         free(text);
         return NULL;
@@ -186,7 +145,7 @@ static struct place *place_of(struct merged *merged, char *text)
     return &grown[merged->places++];
 }
 
-static int add_sites(struct merged *merged, struct vt_reading *reading, const struct vt_model *model, size_t index)
+static int add_sites(struct vt_merged *merged, struct vt_reading *reading, const struct vt_model *model, size_t index)
 {
     const struct process *process = &merged->process[index];
     uint32_t left = SITES_PER_PROCESS;
@@ -201,64 +160,61 @@ static int add_sites(struct merged *merged, struct vt_reading *reading, const st
             continue;
         left--;
         place = place_of(merged, describe(reading, merged->symbols, site->record));
-        if (!place)
+        if (!place && merged->places < PLACES_MAX)
             return -ENOMEM;
+        if (!place)
+            continue;
         add_amount(&place->held, process, index, &gpu, site->live_bytes, site->live_count);
         add_amount(&place->at_peak, process, index, &gpu, site->at_peak_bytes, site->at_peak_count);
     }
     return 0;
 }
 
-/* Notes the first loud finding: "leak (likely): ..." */
-static int add_finding(struct merged *merged, struct vt_model *model, struct process *process)
+static int add_process(struct vt_merged *merged, struct vt_reading *reading, struct vt_analysis *analysis)
 {
-    struct vt_findings findings;
-    int error = vt_findings_build(&findings, model, merged->symbols, NULL);
-
-    if (error)
-        return error;
-    for (uint32_t i = 0; i < findings.count && !process->finding && !error; i++) {
-        const struct vt_finding *f = &findings.list[i];
-
-        if ((vt_finding_is_loud(f) || model->missing[0]) &&
-            asprintf(&process->finding, "%s (%s): %s", vt_family_name(f->family), vt_confidence_name(f->confidence),
-                     f->title) < 0) {
-            process->finding = NULL;
-            error = -ENOMEM;
-        }
-    }
-    vt_findings_free(&findings);
-    return error;
-}
-
-static int add_process(struct merged *merged, struct vt_reading *reading)
-{
-    struct process *process = &merged->process[merged->processes];
-    struct vt_model model;
-    char name[33];
-    int error = vt_model_build(&model, reading, choose_moment(reading, name)), status = 0;
+    struct process *grown = realloc(merged->process, (merged->processes + 1) * sizeof(*grown)), *process;
+    const struct vt_header *header = vt_reading_header(reading);
+    int error, status = 0;
     bool known;
 
+    if (!grown)
+        return -ENOMEM;
+    merged->process = grown;
+    process = &grown[merged->processes++];
+    process->start_ns = header->start_unix_ns;
+    process->end_ns = process->start_ns + analysis->model.duration_ns;
+    known = vt_child_status(merged->child, header->pid, &status);
+    error = add_sites(merged, reading, &analysis->model, merged->processes - 1);
+    return error ? error : vt_job_add(&merged->job, analysis, vt_reading_name(reading), known, status);
+}
+
+int vt_merged_add(struct vt_merged *merged, struct vt_reading *reading)
+{
+    struct vt_analysis analysis;
+    char name[33];
+    int error = vt_analysis_open(&analysis, reading, vt_job_moment(reading, name), true, merged->symbols, NULL);
+
     if (error)
         return error;
-    *process = summarize(reading, &model);
-    known = vt_child_status(merged->child, process->header->pid, &status);
-    vt_model_end_words(process->words, &model, known, status);
-    merged->processes++;
-    error = add_finding(merged, &model, process);
-    if (!error)
-        error = add_sites(merged, reading, &model, merged->processes - 1);
-    vt_model_free(&model);
+    error = add_process(merged, reading, &analysis);
+    vt_analysis_close(&analysis);
+    vt_symbols_forget(merged->symbols, reading);
     return error;
 }
 
-static int largest_process(const void *a, const void *b)
+/* Out of memory first, then whoever was killed, then by bytes. */
+static int most_telling_first(const void *a, const void *b)
 {
-    const struct process *x = a, *y = b;
+    const struct vt_job_rank *x = *(const struct vt_job_rank *const *)a, *y = *(const struct vt_job_rank *const *)b;
+    bool x_killed = x->end == VT_PROCESS_KILLED, y_killed = y->end == VT_PROCESS_KILLED;
 
     if (x->oom != y->oom)
         return x->oom ? -1 : 1;
-    return x->peak < y->peak ? 1 : x->peak > y->peak ? -1 : 0;
+    if (x_killed != y_killed)
+        return x_killed ? -1 : 1;
+    if (x->peak != y->peak)
+        return x->peak < y->peak ? 1 : -1;
+    return x < y ? -1 : x > y;
 }
 
 static bool adds_up(const struct amount *amount)
@@ -285,28 +241,53 @@ static int more_at_peak(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static void write_process(struct vt_out *out, const struct process *process)
+static void write_process(struct vt_out *out, const struct vt_job_rank *process)
 {
     char peak[VT_FORMAT_BYTES], held[VT_FORMAT_BYTES];
 
     vt_out_text(out, "  ");
-    if (process->header->rank >= 0)
-        vt_out_format(out, "rank %-4d ", process->header->rank);
-    vt_out_format(out, "pid %-8d peak %s, held %s ", process->header->pid, vt_format_bytes(peak, process->peak),
-                  vt_format_bytes(held, process->held));
+    if (process->rank >= 0)
+        vt_out_format(out, "rank %-4d ", process->rank);
+    vt_out_format(out, "pid %-8d peak %s, held %s ", process->pid, vt_format_bytes(peak, process->peak),
+                  vt_format_bytes(held, process->live));
     vt_out_colour(out, process->oom ? VT_RED : VT_PLAIN);
     vt_out_text(out, process->oom                         ? "when it ran out of memory"
                      : process->end == VT_PROCESS_RUNNING ? "so far"
                                                           : "at its end");
     vt_out_colour(out, VT_PLAIN);
     vt_out_format(out, ", %s: ", process->words);
-    vt_out_name(out, process->header->program, strlen(process->header->program), 40);
+    vt_out_name(out, process->program, strlen(process->program), 40);
     vt_out_text(out, "\n");
     if (process->finding) {
         vt_out_text(out, "      ");
         vt_out_name(out, process->finding, strlen(process->finding), 300);
         vt_out_text(out, "\n");
     }
+}
+
+/* The processes that are no helpers, and in one line all others. Returns 0 or -ENOMEM. */
+static int write_processes(struct vt_out *out, const struct vt_job *job)
+{
+    const struct vt_job_rank **list = calloc(job->process_count + 1u, sizeof(*list));
+    char most[VT_FORMAT_BYTES];
+    uint64_t bytes = 0;
+
+    if (!list)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < job->process_count; i++)
+        list[i] = &job->ranks[i];
+    qsort(list, job->process_count, sizeof(*list), most_telling_first);
+    for (uint32_t i = 0; i < job->process_count && i < PROCESS_LINES; i++)
+        write_process(out, list[i]);
+    for (uint32_t i = job->process_count; i < job->rank_count; i++)
+        bytes = job->ranks[i].peak > bytes ? job->ranks[i].peak : bytes;
+    if (job->process_count > PROCESS_LINES)
+        vt_out_format(out, "  %u more\n", job->process_count - PROCESS_LINES);
+    if (job->helper_count)
+        vt_out_format(out, "  %u helper process%s, at most %s each\n", job->helper_count,
+                      job->helper_count == 1 ? "" : "es", vt_format_bytes(most, bytes));
+    free(list);
+    return 0;
 }
 
 static void write_place(struct vt_out *out, const struct place *place, bool at_peak)
@@ -326,13 +307,13 @@ static void write_place(struct vt_out *out, const struct place *place, bool at_p
 }
 
 /* If none holds anything any more, its peak says most. */
-static void write_places(struct vt_out *out, struct merged *merged)
+static void write_places(struct vt_out *out, struct vt_merged *merged)
 {
     bool at_peak = true, sums = true;
     size_t count = 0;
 
-    for (size_t i = 0; i < merged->processes; i++)
-        at_peak &= !merged->process[i].held;
+    for (uint32_t i = 0; i < merged->job.rank_count; i++)
+        at_peak &= !merged->job.ranks[i].live;
     if (merged->places)
         qsort(merged->place, merged->places, sizeof(*merged->place), at_peak ? more_at_peak : more_held);
     while (count < merged->places &&
@@ -352,52 +333,71 @@ static void write_places(struct vt_out *out, struct merged *merged)
         vt_out_format(out, "  %zu more\n", count - PLACE_LINES);
 }
 
-static int write_merged(struct merged *merged, const char *directory)
+/* What ranks differ in is news; that processes without ranks differ is not. */
+static bool has_ranks(const struct vt_merged *merged)
 {
-    size_t ooms = 0;
+    for (uint32_t i = 0; i < merged->job.rank_count; i++)
+        if (merged->job.ranks[i].rank >= 0)
+            return true;
+    return false;
+}
+
+int vt_merged_write(struct vt_merged *merged, const char *directory)
+{
+    int error = vt_job_finish(&merged->job);
     struct vt_out out;
+    uint32_t ooms = 0;
 
-    for (size_t i = 0; i < merged->processes; i++)
-        ooms += merged->process[i].oom;
-    qsort(merged->process, merged->processes, sizeof(*merged->process), largest_process);
-
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < merged->job.rank_count; i++)
+        ooms += merged->job.ranks[i].oom;
     vt_out_open(&out, STDERR_FILENO, vt_wants_colour(STDERR_FILENO));
     vt_out_format(&out, PREFIX "%zu processes used the GPU", merged->processes);
     if (ooms)
-        vt_out_format(&out, "; %zu ran out of memory", ooms);
+        vt_out_format(&out, "; %u ran out of memory", ooms);
     vt_out_text(&out, "\n");
-    for (size_t i = 0; i < merged->processes && i < PROCESS_LINES; i++)
-        write_process(&out, &merged->process[i]);
-    if (merged->processes > PROCESS_LINES)
-        vt_out_format(&out, "  %zu more\n", merged->processes - PROCESS_LINES);
+    if (has_ranks(merged))
+        vt_view_job_findings(&out, &merged->job, PREFIX, "  ", 0, FINDING_LINES, true);
+    error = write_processes(&out, &merged->job);
     write_places(&out, merged);
-    vt_out_text(&out, PREFIX "next: vramtrack report --all ");
+    vt_out_text(&out, PREFIX "next: vramtrack report ");
     vt_out_word(&out, directory, strlen(directory));
     vt_out_text(&out, "\n");
-    return vt_out_close(&out);
+    vt_out_close(&out);
+    return error ? error : out.error;
 }
 
-int vt_merged_write(struct vt_reading *const *readings, size_t count, const char *directory,
-                    const struct vt_child *child)
+struct vt_merged *vt_merged_open(const struct vt_child *child)
 {
-    struct merged merged = {
-        .process = calloc(count, sizeof(struct process)), .symbols = vt_symbols_open(), .child = child};
-    int error = merged.process && merged.symbols ? 0 : -ENOMEM;
+    struct vt_merged *merged = calloc(1, sizeof(*merged));
 
-    vt_progress_watch(merged.symbols);
-    for (size_t i = 0; i < count && !error; i++)
-        error = add_process(&merged, readings[i]);
-    vt_progress_watch(NULL);
-    vt_progress_end();
-    if (!error)
-        error = write_merged(&merged, directory);
-    for (size_t i = 0; i < merged.places; i++)
-        free(merged.place[i].text);
-    for (size_t i = 0; i < merged.processes; i++)
-        free(merged.process[i].finding);
-    if (merged.symbols)
-        vt_symbols_close(merged.symbols);
-    free(merged.place);
-    free(merged.process);
-    return error;
+    if (!merged)
+        return NULL;
+    merged->child = child;
+    merged->symbols = vt_symbols_open();
+    if (!merged->symbols || vt_job_open(&merged->job, false)) {
+        vt_symbols_close(merged->symbols);
+        free(merged);
+        return NULL;
+    }
+    return merged;
+}
+
+struct vt_symbols *vt_merged_symbols(const struct vt_merged *merged)
+{
+    return merged->symbols;
+}
+
+void vt_merged_close(struct vt_merged *merged)
+{
+    if (!merged)
+        return;
+    for (size_t i = 0; i < merged->places; i++)
+        free(merged->place[i].text);
+    vt_job_free(&merged->job);
+    vt_symbols_close(merged->symbols);
+    free(merged->place);
+    free(merged->process);
+    free(merged);
 }

@@ -15,9 +15,12 @@
 #include "cli/cli.h"
 #include "cli/fail_on.h"
 #include "cli/input.h"
+#include "cli/job_report.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/recordings.h"
 #include "recording/reader.h"
+#include "views/out.h"
 #include "views/views.h"
 
 #define VERB "report"
@@ -27,18 +30,22 @@ struct options {
     const char *colour;
     struct vt_view_options view;
     struct vt_fail_on fail_on;
+    const char *html; /* where the page goes; NULL: no page is asked for */
     unsigned top;
-    bool json, all, blocks;
+    bool json, all, blocks, force;
 };
 
 static const char help[] =
     "usage: vramtrack report [options] [RECORDING|DIR]\n"
     "\n"
     "Says what held the GPU memory: totals, the places in the program that hold it, failures and findings.\n"
-    "DIR stands for the newest recording in it; without an argument it is the working directory.\n"
+    "DIR stands for the newest recording in it, or, if that is one of a job's, for all ranks of the job, merged; without\n"
+    "an argument it is the working directory.\n"
     "\n"
     "  --json               the report as JSON (schema vramtrack-report/1)\n"
     "  --blocks             with --json: every segment of a framework, and every block in it\n"
+    "  --html FILE          the report as a page for a browser: one file of at most 10 MB (- for standard output)\n"
+    "  --force              with --html: replace FILE if it is there\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
     "  --all                every recording in DIR, oldest first\n" VT_VIEW_STACKS_HELP
     "  --top N              show N places instead of the default number\n"
@@ -51,10 +58,11 @@ static const char help[] =
     "\n"
     "exit status: 0; 1 if --fail-on found something; 2 after an error, and if --fail-on meets an incomplete recording\n"
     "\n"
-    "example:\n"
-    "  vramtrack report --moment peak --top 30 .\n";
+    "examples:\n"
+    "  vramtrack report --moment peak --top 30 .\n"
+    "  vramtrack report --html report.html .\n";
 
-enum { OPT_JSON = VT_LONG_VIEW_END, OPT_ALL, OPT_TOP, OPT_COLOUR, OPT_FAIL_ON, OPT_BLOCKS };
+enum { OPT_JSON = VT_LONG_VIEW_END, OPT_ALL, OPT_TOP, OPT_COLOUR, OPT_FAIL_ON, OPT_BLOCKS, OPT_HTML, OPT_FORCE };
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
@@ -65,6 +73,8 @@ static const struct option long_options[] = {
     {"fail-on", required_argument, NULL, OPT_FAIL_ON},
     VT_VIEW_LONG_OPTIONS,
     {"blocks", no_argument, NULL, OPT_BLOCKS},
+    {"html", required_argument, NULL, OPT_HTML},
+    {"force", no_argument, NULL, OPT_FORCE},
     {"help", no_argument, NULL, VT_LONG_HELP},
     {"version", no_argument, NULL, VT_LONG_VERSION},
     {NULL, 0, NULL, 0},
@@ -81,6 +91,12 @@ static int set_option(struct options *options, int option, const char *value)
         return 0;
     case OPT_BLOCKS:
         options->blocks = true;
+        return 0;
+    case OPT_HTML:
+        options->html = value;
+        return *value ? 0 : vt_fail(VERB, "--html needs a file name");
+    case OPT_FORCE:
+        options->force = true;
         return 0;
     case OPT_ALL:
         options->all = true;
@@ -123,6 +139,10 @@ static int parse(struct options *options, int argc, char **argv)
         return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);
     if (options->all && options->json)
         return vt_fail(VERB, "--json is for one recording, not for --all");
+    if (options->html && (options->json || options->all))
+        return vt_fail(VERB, "--html is for one recording and goes without --%s", options->json ? "json" : "all");
+    if (options->force && !options->html)
+        return vt_fail(VERB, "--force is for --html");
     if (options->blocks && !options->json)
         return vt_fail(VERB, "--blocks is for --json");
     options->path = argc > optind ? argv[optind] : ".";
@@ -178,12 +198,20 @@ static int write_watched(struct vt_reading *reading, const struct vt_report_requ
     return error;
 }
 
-static int write_views(struct vt_reading *reading, const struct options *options)
+struct job {
+    struct vt_reading *reading;
+    const struct options *options;
+};
+
+/* Writes what is asked for to a descriptor. Returns the exit status. */
+static int write_views(int fd, void *context)
 {
+    struct vt_reading *reading = ((struct job *)context)->reading;
+    const struct options *options = ((struct job *)context)->options;
     const struct vt_report_request request = {
         .recording_path = vt_reading_name(reading),
         .moment = options->view.moment,
-        .fd = STDOUT_FILENO,
+        .fd = fd,
         .colour = wants_colour(options),
         .all_frames = options->view.all_frames,
         .stacks = options->view.stacks,
@@ -195,24 +223,32 @@ static int write_views(struct vt_reading *reading, const struct options *options
     };
     int error;
 
-    if (options->view.moment && !vt_model_has_moment(reading, options->view.moment)) { /* of --all */
-        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->view.moment);
-        return VT_EXIT_OK;
-    }
-    error = write_watched(reading, &request, options->json ? vt_json_write : vt_text_write);
-    if (error)
-        return vt_fail(VERB, "cannot write the report: %s", strerror(-error));
-    return vt_fail_on_check(&options->fail_on, reading, options->view.moment);
+    error = write_watched(reading, &request,
+                          options->html   ? vt_html_write
+                          : options->json ? vt_json_write
+                                          : vt_text_write);
+    return error ? vt_fail(VERB, "cannot write the report: %s", strerror(-error)) : VT_EXIT_OK;
 }
 
 static int report_file(const char *path, const struct options *options)
 {
+    const struct vt_output output = {.verb = VERB,
+                                     .path = options->html && strcmp(options->html, "-") ? options->html : NULL,
+                                     .input = path,
+                                     .force = options->force};
     struct vt_reading *reading = vt_input_open(VERB, path, options->all ? NULL : options->view.moment);
     int status;
 
     if (!reading)
         return VT_EXIT_ERROR;
-    status = write_views(reading, options);
+    if (options->view.moment && !vt_model_has_moment(reading, options->view.moment)) { /* of --all */
+        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->view.moment);
+        vt_reading_close(reading);
+        return VT_EXIT_OK;
+    }
+    status = vt_output_write(&output, write_views, &(struct job){reading, options});
+    if (status == VT_EXIT_OK) /* a page that is asked for is there whatever else the exit status says */
+        status = vt_fail_on_check(&options->fail_on, reading, options->view.moment);
     vt_reading_close(reading);
     return status;
 }
@@ -224,8 +260,14 @@ static int report_all(const struct vt_found_list *list, const struct options *op
     for (size_t i = 0; i < list->count; i++) {
         int one;
 
-        printf("%s==> %s <==\n\n", i ? "\n" : "", list->item[i].path);
+        struct vt_out out;
+
         fflush(stdout); /* the views write to the descriptor */
+        vt_out_open(&out, STDOUT_FILENO, false);
+        vt_out_text(&out, i ? "\n==> " : "==> ");
+        vt_out_name(&out, list->item[i].path, strlen(list->item[i].path), 0);
+        vt_out_text(&out, " <==\n\n");
+        vt_out_close(&out);
         one = report_file(list->item[i].path, options);
         if (one > status)
             status = one;
@@ -248,6 +290,21 @@ static int report_directory(const struct options *options)
     return status;
 }
 
+/* Exit status, or -1: it is no directory with several processes of one job. */
+static int report_job(const struct options *options)
+{
+    const struct vt_job_report job = {.verb = VERB,
+                                      .directory = options->path,
+                                      .view = &options->view,
+                                      .fail_on = &options->fail_on,
+                                      .top = options->top,
+                                      .json = options->json,
+                                      .colour = wants_colour(options)};
+    struct stat status;
+
+    return !stat(options->path, &status) && S_ISDIR(status.st_mode) ? vt_job_report(&job) : -1;
+}
+
 static int report(int argc, char **argv)
 {
     struct options options;
@@ -259,6 +316,8 @@ static int report(int argc, char **argv)
         return result;
     if (options.all && !stat(options.path, &status) && S_ISDIR(status.st_mode))
         return report_directory(&options);
+    if (!options.blocks && !options.html && (result = report_job(&options)) >= 0)
+        return result;
     if (!(path = vt_input_choose(VERB, options.path, " (--all shows every one)")))
         return VT_EXIT_ERROR;
     result = report_file(path, &options);

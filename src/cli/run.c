@@ -19,7 +19,7 @@
 
 struct options {
     const char *output, *depth, *stacks;
-    bool no_report, no_wait, quiet;
+    bool no_report, no_wait, quiet, per_tensor;
     char **program;
 };
 
@@ -34,6 +34,8 @@ static const char help[] =
     "  -o, --output DIR     where the recordings and text reports go (made if it is not there; default: here)\n"
     "      --depth N        frames per stack, 1 to 256 (default 64)\n"
     "      --stacks MODE    auto (default: both), both, native, python or off\n"
+    "      --per-tensor     TensorFlow and JAX: every buffer by a call of the driver (slower, and nothing is "
+    "preallocated)\n"
     "      --no-report      leave the recordings only\n"
     "      --no-wait        report when PROGRAM has ended, even if processes it started still run\n"
     "  -q, --quiet          print nothing; the text reports are written all the same\n"
@@ -48,18 +50,14 @@ static const char help[] =
     "example:\n"
     "  vramtrack run -o recordings -- python train.py --epochs 3\n";
 
-enum { OPT_OUTPUT = VT_LONG_OTHERS, OPT_DEPTH, OPT_STACKS, OPT_NO_REPORT, OPT_NO_WAIT, OPT_QUIET };
+enum { OPT_OUTPUT = VT_LONG_OTHERS, OPT_DEPTH, OPT_STACKS, OPT_PER_TENSOR, OPT_NO_REPORT, OPT_NO_WAIT, OPT_QUIET };
 
 static const struct option long_options[] = {
-    {"output", required_argument, NULL, OPT_OUTPUT},
-    {"depth", required_argument, NULL, OPT_DEPTH},
-    {"stacks", required_argument, NULL, OPT_STACKS},
-    {"no-report", no_argument, NULL, OPT_NO_REPORT},
-    {"no-wait", no_argument, NULL, OPT_NO_WAIT},
-    {"quiet", no_argument, NULL, OPT_QUIET},
-    {"help", no_argument, NULL, VT_LONG_HELP},
-    {"version", no_argument, NULL, VT_LONG_VERSION},
-    {NULL, 0, NULL, 0},
+    {"output", required_argument, NULL, OPT_OUTPUT}, {"depth", required_argument, NULL, OPT_DEPTH},
+    {"stacks", required_argument, NULL, OPT_STACKS}, {"per-tensor", no_argument, NULL, OPT_PER_TENSOR},
+    {"no-report", no_argument, NULL, OPT_NO_REPORT}, {"no-wait", no_argument, NULL, OPT_NO_WAIT},
+    {"quiet", no_argument, NULL, OPT_QUIET},         {"help", no_argument, NULL, VT_LONG_HELP},
+    {"version", no_argument, NULL, VT_LONG_VERSION}, {NULL, 0, NULL, 0},
 };
 
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
@@ -82,6 +80,9 @@ static int set_option(struct options *options, int option, const char *value)
         if (strcmp(value, "auto") && strcmp(value, "both") && strcmp(value, "native") && strcmp(value, "python") &&
             strcmp(value, "off"))
             return vt_fail(VERB, "--stacks %s: auto, both, native, python or off is needed", value);
+        return 0;
+    case OPT_PER_TENSOR:
+        options->per_tensor = true;
         return 0;
     case OPT_NO_REPORT:
         options->no_report = true;
@@ -217,6 +218,36 @@ static int set_environment(const struct options *options, const char *directory)
     return error ? vt_fail(VERB, "out of memory") : 0;
 }
 
+/* What makes a framework ask the driver for every buffer, by the framework's own documentation. */
+static const struct {
+    const char *name, *value, *framework;
+} per_tensor[] = {{"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow"},
+                  {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform", "JAX"}};
+
+/* What the user has set is left as it is: it may be what keeps the program running. */
+static int set_per_tensor(bool quiet)
+{
+    for (size_t i = 0; i < sizeof(per_tensor) / sizeof(per_tensor[0]); i++) {
+        const char *own = getenv(per_tensor[i].name);
+
+        if (!own && setenv(per_tensor[i].name, per_tensor[i].value, 1))
+            return vt_fail(VERB, "out of memory");
+        if (quiet || (own && !strcmp(own, per_tensor[i].value)))
+            continue;
+        if (own)
+            fprintf(stderr, "vramtrack run: --per-tensor: %s=%s stays as you set it, so %s does as that says\n",
+                    per_tensor[i].name, own, per_tensor[i].framework);
+        else
+            fprintf(stderr, "vramtrack run: --per-tensor: %s=%s is set for %s\n", per_tensor[i].name,
+                    per_tensor[i].value, per_tensor[i].framework);
+    }
+    if (!quiet)
+        fputs("vramtrack run: --per-tensor: each buffer is a call of the driver now: the program is slower, and its "
+              "memory is not laid out as in an ordinary run\n",
+              stderr);
+    return 0;
+}
+
 /* VRAMTRACK_REPORT speaks for the recorder and for us. */
 static void read_report_mode(struct vt_after *after, bool *no_report)
 {
@@ -250,7 +281,7 @@ static int run(int argc, char **argv)
     read_report_mode(&after, &options.no_report);
     after.quiet = options.quiet;
     if (find_library(library) || choose_directory(&options, directory) || set_environment(&options, directory) ||
-        preload(library))
+        preload(library) || (options.per_tensor && set_per_tensor(options.quiet)))
         return VT_EXIT_ERROR;
     vt_found_in(directory, &after.before); /* an unreadable directory is told about when there is something to find */
 

@@ -1,6 +1,6 @@
 /*
  * Fuzz target: everything that reads a recording and is linked into the preload library (reader, model, findings,
- * summary, text), plus JSON, on arbitrary bytes. Output goes to /dev/null; the program's files are not looked at.
+ * summary, text), plus JSON, the page, jobs and comparisons, on arbitrary bytes. Output goes to /dev/null; the program's files are not looked at.
  *
  *   libFuzzer   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE= -Iinclude -Isrc tests/fuzz/fuzz_reader.c \
  *                     src/recording/reader.c src/analysis/[a-z]*.c src/views/[a-z]*.c -ljansson -o fuzz_reader
@@ -15,8 +15,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "analysis/diff.h"
+#include "analysis/job.h"
 #include "analysis/recorded_names.h"
 #include "recording/reader.h"
+#include "views/diff.h"
+#include "views/job.h"
 #include "views/views.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -43,6 +47,58 @@ static void read_everything(struct vt_reading *reading)
     }
 }
 
+/* As the ranks of a job, each at another moment. The header is the reading's own copy. */
+static void as_job(struct vt_reading *reading, int fd)
+{
+    static const char *const moments[] = {NULL, "peak", "end", "oom-1"};
+    struct vt_job_view view = {.fd = fd, .directory = "x"};
+    struct vt_header *header = (struct vt_header *)vt_reading_header(reading);
+    int32_t rank = header->rank;
+    struct vt_analysis a;
+    struct vt_job job;
+    unsigned i;
+
+    if (vt_job_open(&job, false))
+        return;
+    for (i = 0; i < 4; i++) {
+        header->rank = (int32_t)((uint32_t)rank + i);
+        if (vt_analysis_open(&a, reading, moments[i], false, NULL, NULL))
+            continue;
+        vt_job_add(&job, &a, "x.vtr", false, 0);
+        vt_analysis_close(&a);
+    }
+    header->rank = rank;
+    if (job.rank_count && !vt_job_finish(&job)) {
+        vt_job_text_write(&job, &view);
+        vt_job_json_write(&job, &view);
+    }
+    vt_job_free(&job);
+}
+
+/* The end against the peak, and with itself. */
+static void compare(struct vt_reading *reading, int fd, enum vt_diff_by by)
+{
+    struct vt_diff_view view = {.fd = fd, .stacks = true};
+    struct vt_analysis a;
+    struct vt_diff diff;
+    unsigned side;
+
+    if (vt_diff_open(&diff, by, by == VT_DIFF_ALLOCATED, false))
+        return;
+    for (side = 0; side < 2; side++) {
+        diff.side[side].path = "x.vtr";
+        if (vt_analysis_open(&a, reading, vt_diff_moment(&diff, side ? "peak" : "end"), false, NULL, NULL))
+            continue;
+        vt_diff_add(&diff, side, &a, side, true);
+        vt_analysis_close(&a);
+    }
+    if (!vt_diff_finish(&diff)) {
+        vt_diff_text_write(&diff, &view);
+        vt_diff_json_write(&diff, &view);
+    }
+    vt_diff_free(&diff);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const char *const moments[] = {NULL, "end", "peak", "oom-1"};
@@ -64,6 +120,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         vt_json_write(reading, &request);
     }
     request.moment = NULL;
+    vt_html_write(reading, &request);
+    as_job(reading, null_fd);
+    for (i = 0; i < VT_DIFF_BY_COUNT; i++)
+        compare(reading, null_fd, (enum vt_diff_by)i);
     request.cause = VT_REPORT_OOM;
     vt_summary_write(reading, &request);
     vt_reading_close(reading);

@@ -135,8 +135,8 @@ class Profile:
 
 
 class Export(test_torch.Base):
-    def make(self, program=PROGRAM):
-        self.python(program, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="both")
+    def make(self, program=PROGRAM, **env):
+        self.python(program, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="both", **env)
         self.path = self.recordings()[0]
         with open(self.path, "rb") as f:
             data = f.read()
@@ -442,6 +442,23 @@ os._exit(0)
             self.replay(snapshot)
             self.assertIs(snapshot["allocator_settings"]["trace_alloc_overflowed"], True)
             self.assertEqual(snapshot["allocator_settings"]["trace_alloc_max_entries"], events)
+
+    def test_ring_of_events_gone_round(self):
+        """A run that is longer than what is kept of its events: the newest ones are there, and it says how many are not."""
+        self.make(PROGRAM.replace("os._exit(0)", "for _ in range(20): work()\nos._exit(0)"), VRAMTRACK_EVENTS="1000")
+        report = self.report(self.path)
+        tensors, driver = self.total(report, "device", "tensor"), self.total(report, "device")
+        file = json.loads(self.export("perfetto"))
+        self.assertGreater(int(file["otherData"]["events_left_out"]), 4000)
+        counters = [e["args"]["bytes"] for e in file["traceEvents"] if e["ph"] == "C" and e["name"] == "GPU 0 tensors"]
+        self.assertGreater(len(counters), 3900)
+        self.assertEqual((counters[-1], max(counters)), (tensors["live_bytes"], tensors["peak_bytes"]))
+        snapshot = self.snapshot()
+        self.check_segments(snapshot)
+        self.replay(snapshot)
+        self.assertIs(snapshot["allocator_settings"]["trace_alloc_overflowed"], True)
+        self.assertGreater(len(snapshot["device_traces"][0]), 3900)
+        self.assertEqual(sum(s["total_size"] for s in snapshot["segments"]), driver["live_bytes"])
 
     def test_torch_snapshot_at_a_moment(self):
         self.make()

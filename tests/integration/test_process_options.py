@@ -97,3 +97,38 @@ class Options(vt.Case):
     def test_empty_directory_means_here(self):
         self.steps("hold=1", VRAMTRACK_DIR="")
         self.assertEqual(len(self.recordings()), 1)
+
+
+class PerTensor(vt.Case):
+    """`vramtrack run --per-tensor`: what it sets, what it leaves alone, and that it says so."""
+
+    def environment_of(self, *options, **env):
+        command = [vt.COMMAND, "run", *options, "--", "sh", "-c", "echo $TF_GPU_ALLOCATOR,$XLA_PYTHON_CLIENT_ALLOCATOR"]
+        for name in ("TF_GPU_ALLOCATOR", "XLA_PYTHON_CLIENT_ALLOCATOR"):
+            self.assertNotIn(name, os.environ)
+        done = self.run_program(command, preload=False, **env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip(), done.stderr.splitlines()
+
+    def test_sets_and_says(self):
+        values, said = self.environment_of("--per-tensor")
+        self.assertEqual(values, "cuda_malloc_async,platform")
+        self.assertEqual(said[:2], ["vramtrack run: --per-tensor: TF_GPU_ALLOCATOR=cuda_malloc_async is set for TensorFlow",
+                                    "vramtrack run: --per-tensor: XLA_PYTHON_CLIENT_ALLOCATOR=platform is set for JAX"])
+        self.assertEqual(len(said), 3)
+        self.assertIn("the program is slower", said[2])
+
+    def test_never_overrides(self):
+        values, said = self.environment_of("--per-tensor", TF_GPU_ALLOCATOR="bfc", XLA_PYTHON_CLIENT_ALLOCATOR="")
+        self.assertEqual(values, "bfc,")
+        self.assertIn("TF_GPU_ALLOCATOR=bfc stays as you set it", said[0])
+        self.assertIn("XLA_PYTHON_CLIENT_ALLOCATOR= stays as you set it", said[1])
+
+    def test_same_value_is_not_worth_a_word(self):
+        values, said = self.environment_of("--per-tensor", TF_GPU_ALLOCATOR="cuda_malloc_async")
+        self.assertEqual(values, "cuda_malloc_async,platform")
+        self.assertFalse([s for s in said if "TF_GPU_ALLOCATOR" in s])
+
+    def test_quiet_and_without(self):
+        self.assertEqual(self.environment_of("--per-tensor", "-q"), ("cuda_malloc_async,platform", []))
+        self.assertEqual(self.environment_of(), (",", []))

@@ -466,8 +466,9 @@ class Regression15Surface(Case):
         hooks = {"dlsym", "dlclose", "_exit", "_Exit", "quick_exit", "abort", "execve", "execv", "execvp", "execvpe", "fexecve",
                  "execveat", "execl", "execlp", "execle"}
         marks = {"vramtrack_mark", "vramtrack_step", "vramtrack_range_push", "vramtrack_range_pop", "vramtrack_moment", "InitializeInjectionNvtx2"}
-        torch = set(re.findall(r"X\((_Z\w+)", open(os.path.join(vt.ROOT, "src", "preload", "torch", "table.h")).read()))
-        self.assertEqual(exported, set(DRIVER + RUNTIME) | hooks | marks | torch)
+        tables = "".join(open(os.path.join(vt.ROOT, "src", "preload", folder, "table.h")).read() for folder in ("torch", "tensorflow", "nccl"))
+        frameworks = set(re.findall(r"^ +X\((\w+),", tables, re.M))
+        self.assertEqual(exported, set(DRIVER + RUNTIME) | hooks | marks | frameworks)
 
     def test_15_imports(self):
         if vt.SAN:

@@ -307,7 +307,7 @@ print(*calls, *last[1:])
                 self.assertEqual(self.tensors(report)["failed_allocs"], 2)
                 self.assertEqual(self.total(report, "device")["failed_allocs"], 0)
                 self.assertEqual(self.allocator()["ooms"], 2)
-                self.assertEqual(self.done.stderr.count("torch.caching_allocator could not get 6.00 MiB"), 1, self.done.stderr)
+                self.assertEqual(self.done.stderr.count("PyTorch's allocator could not get 6.00 MiB"), 1, self.done.stderr)
 
     FULL = '''\
 sim = ctypes.CDLL("libcuda.so.1")

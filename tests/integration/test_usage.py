@@ -69,7 +69,7 @@ class Usage(vt.Case):
         self.assertEqual((end["own"], end["live"]), (620 * MIB, 200 * MIB))
         lines = self.text().decode().splitlines()
         for line in ("    420.00 MiB  CUDA context and code", "      2.00 GiB  trainer (pid 4711)", "     64.00 MiB  unaccounted",
-                     "    512.00 MiB  more are reserved by the driver, beyond what CUDA offers"):
+                     "  (beyond what CUDA offers, the driver reserves another 512.00 MiB)"):
             self.assertIn(line, lines)
 
     def test_many_others_in_the_text(self):

@@ -1,0 +1,170 @@
+/*
+ * Many processes as one job: a summary per process, the ranks that differ from the others and the places that make the
+ * difference, who died first, and who sits on somebody else's GPU.
+ *
+ * Recordings are added one by one and may be closed at once; kept are some figures and the largest VT_JOB_SITES places of
+ * each, so a thousand ranks take some tens of MiB. The rules and their reasons are in docs/verdicts.md.
+ *
+ * Uses malloc, no output, never exits. Not thread-safe per job.
+ */
+#ifndef VRAMTRACK_JOB_H
+#define VRAMTRACK_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "analysis/analysis.h"
+#include "analysis/site_match.h"
+
+#define VT_JOB_SITES 512 /* of a process, largest first: what is behind them makes no difference worth a word */
+
+/* A helper (a worker that loads data, a compiler) is folded away: it holds next to nothing beside its rank. */
+#define VT_JOB_TINY (64ull << 20)
+#define VT_JOB_TINY_SHARE 8
+
+/*
+ * What makes a rank uneven. Absolute: below 64 MiB it is the granularity of a caching allocator (segments of 2 to 20 MiB)
+ * and not worth a word. Relative: ranks of one program differ by some percent because their batches do. And against the
+ * spread of all ranks: a modified z-score above 3.5 (Iglewicz and Hoaglin's limit, from median and median deviation, which
+ * outliers don't move), so that ranks that all differ, as the stages of a pipeline do, are no outliers one by one.
+ */
+#define VT_SKEW_BYTES (64ull << 20)
+#define VT_SKEW_SHARE 10 /* a tenth of the median */
+#define VT_SKEW_SCORE 3.5
+#define VT_SKEW_FEW 8   /* more than an eighth of the ranks is a pattern of the program's, and no odd rank */
+#define VT_SKEW_RANKS 3 /* with fewer there is no telling which of them is odd */
+
+struct vt_job_device {
+    int ordinal; /* in the process */
+    uint8_t uuid[16];
+    uint64_t peak, live; /* device and managed memory, level driver */
+    uint64_t context;
+    bool context_known;
+};
+
+struct vt_job_amount {
+    uint32_t place;
+    uint64_t at_peak, at_peak_count, live, live_count;
+};
+
+struct vt_job_rank {
+    char *path, *finding; /* finding: the first loud one; NULL: none */
+    char host[65], program[65], moment[33], words[VT_END_WORDS];
+    int32_t pid, rank, local_rank, world_size; /* -1: not set */
+    enum vt_process_end end;
+    int32_t exit_code; /* if `end` is VT_PROCESS_EXIT */
+    bool oom, failed;  /* failed: killed, or an exit status other than 0 */
+    uint64_t start_unix_ns, end_unix_ns, oom_unix_ns, steps;
+    struct vt_job_device *devices;
+    uint32_t device_count, main; /* main: the one with most memory; VT_NONE: none */
+    uint64_t peak, live;         /* device and managed memory: sums over devices of each one's highest; at the moment */
+    uint64_t counted;            /* live, in tensors where they are known and not in the segments that hold them */
+    uint64_t part[VT_PART_COUNT], cached;
+    bool tensors_known;
+    struct vt_job_amount *amounts; /* by place */
+    uint32_t amount_count;
+    uint64_t floor; /* the most that a place holds which is not among them; 0: all are */
+    bool helper;    /* folded away */
+};
+
+enum vt_job_measure { VT_JOB_PEAK, VT_JOB_LIVE };
+
+struct vt_job_difference {
+    uint32_t place;
+    uint64_t bytes[2], count[2]; /* of the median rank, of this one */
+};
+
+/* A rank that differs from the median one. */
+struct vt_job_skew {
+    uint32_t rank, against; /* indices */
+    enum vt_job_measure measure;
+    enum vt_confidence confidence;
+    uint64_t bytes[2];                     /* of the median rank, of this one */
+    struct vt_job_difference *differences; /* largest first */
+    uint32_t difference_count;
+    int64_t rest; /* of the difference: in no place (cached, smaller places, another instant) */
+};
+
+enum vt_job_family {
+    VT_JOB_OOM,
+    VT_JOB_DIED,
+    VT_JOB_SKEW,
+    VT_JOB_STRAY,   /* a context on another rank's GPU */
+    VT_JOB_MISSING, /* fewer recordings than ranks */
+    VT_JOB_NONE,
+    VT_JOB_FAMILY_COUNT
+};
+
+struct vt_job_finding {
+    enum vt_job_family family;
+    enum vt_confidence confidence;
+    char *title, *advice; /* advice NULL: none */
+    char **evidence;
+    uint32_t evidence_count;
+    uint32_t *ranks; /* indices */
+    uint32_t rank_count;
+};
+
+/* What all ranks hold at one place. */
+struct vt_job_place {
+    uint32_t place, ranks;      /* ranks: that hold something there */
+    uint64_t sum, median, most; /* median over all ranks */
+    uint32_t most_rank;         /* index */
+};
+
+struct vt_job {
+    struct vt_spots *places;
+    struct vt_job_rank *ranks; /* as added; sorted by vt_job_finish(): bad ends first, then by rank, helpers last */
+    uint32_t rank_count;       /* all processes */
+    uint32_t process_count;    /* those that are not folded away */
+    uint32_t helper_count;
+    uint32_t median[2]; /* by measure: index of the median rank; VT_NONE: no ranks */
+    struct vt_job_skew *skews;
+    uint32_t skew_count;
+    struct vt_job_finding *findings;
+    uint32_t finding_count;
+    struct vt_job_place *held; /* at the peak; largest sum first */
+    uint32_t held_count;
+    bool no_memory; /* noted by the rules; vt_job_finish() reports it */
+};
+
+/* all_frames: places keep hidden frames too. Returns 0 or -ENOMEM (nothing to free). */
+int vt_job_open(struct vt_job *job, bool all_frames);
+
+/* Adds a process by its open analysis. path: copied. status_known, status: as for vt_model_end_words(). 0 or -ENOMEM. */
+int vt_job_add(struct vt_job *job, const struct vt_analysis *analysis, const char *path, bool status_known, int status);
+
+/* Folds helpers away, sorts, compares. Returns 0 or -ENOMEM. */
+int vt_job_finish(struct vt_job *job);
+void vt_job_free(struct vt_job *job);
+
+/* The moment of a recording that a job shows where none is asked for: its first out-of-memory; NULL: the default one.
+ * `name` has room for 33 bytes. */
+const char *vt_job_moment(struct vt_reading *reading, char *name);
+
+/* "out_of_memory", "died", "rank_skew", "stray_context", "missing_ranks", "none". */
+const char *vt_job_family_name(enum vt_job_family family);
+const char *vt_job_measure_name(enum vt_job_measure measure); /* "peak", "live" */
+
+/* "rank 3", or "pid 4711" where it has none. Returns buffer (VT_JOB_NAME long). */
+#define VT_JOB_NAME 32
+const char *vt_job_rank_name(char *buffer, const struct vt_job_rank *rank);
+
+/* Is it a rank that others can be compared with? */
+static inline bool vt_job_compares(const struct vt_job_rank *r)
+{
+    return r->rank >= 0 && !r->helper;
+}
+
+/* --- what the parts share; internal to job*.c --- */
+
+/* job_skew.c: medians, skews and `held`. */
+void vt_job_find_skew(struct vt_job *job);
+/* job_findings.c */
+void vt_job_find_all(struct vt_job *job);
+/* Room for one more element in an array of `count`; NULL: memory ran out (noted). */
+void *vt_job_grow(struct vt_job *job, void *array, uint32_t count, size_t bytes);
+/* A rank's amount at a place, or NULL. */
+const struct vt_job_amount *vt_job_amount_at(const struct vt_job_rank *rank, uint32_t place);
+
+#endif

@@ -1,0 +1,262 @@
+"""Many processes as one job: the merged report of torchrun, Slurm and MPI ranks, of hosts that share a directory, of the dead
+among the living, and of a thousand ranks."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import vt
+
+MIB = 1 << 20
+
+# As torchrun does: starts the ranks, waits for all, fails if one did.
+LAUNCHER = """
+import os, subprocess, sys
+count = int(sys.argv[1])
+ranks = [subprocess.Popen(sys.argv[2:], env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r), WORLD_SIZE=str(count),
+                                                 TORCHELASTIC_RUN_ID="none")) for r in range(count)]
+sys.exit(1 if any([r.wait() for r in ranks]) else 0)
+"""
+
+HOST = r"""
+#include <stdlib.h>
+#include <string.h>
+int gethostname(char *name, size_t size)
+{
+    const char *host = getenv("FAKE_HOST");
+    strncpy(name, host ? host : "nobody", size);
+    return 0;
+}
+"""
+
+
+class Jobs(vt.Case):
+    def program(self):
+        return vt.compile("job_program.c", "-lcudart")
+
+    def ranks(self, count, *acts, world=None, only=None, names=("RANK", "LOCAL_RANK", "WORLD_SIZE"), preload=True, **env):
+        """Runs the ranks of a job at once and waits for them; returns their exit statuses."""
+        running = []
+        for rank in only if only is not None else range(count):
+            own = dict(zip(names, (rank, rank % 8, world or count)))
+            running.append(self.start_program([self.program(), *acts], preload=preload, SIM_DEVICES=8, VRAMTRACK_REPORT="off",
+                                              **own, **env))
+        for process in running:
+            process.communicate(timeout=120)
+        return [p.returncode for p in running]
+
+    def report_text(self, *options):
+        done = subprocess.run([vt.COMMAND, "report", *options, self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=120)
+        return done
+
+    def job(self, *options, status=0):
+        done = self.report_text("--json", *options)
+        self.assertEqual((done.returncode, done.stderr), (status, ""), done.stderr)
+        job = json.loads(done.stdout)
+        self.assertEqual(job["schema"], "vramtrack-job/1")
+        return job
+
+    def families(self, job):
+        return [f["family"] for f in job["findings"]]
+
+    def finding(self, job, family):
+        found = [f for f in job["findings"] if f["family"] == family]
+        self.assertEqual(len(found), 1, job["findings"])
+        return found[0]
+
+    def function(self, site):
+        """The function that called the helper all allocations go through."""
+        names = [f["function"] for f in site["frames"]]
+        return names[names.index("take") + 1]
+
+    def test_64_ranks_of_which_one_is_uneven(self):
+        statuses = self.ranks(64, "weights:512", "grads:256", "37=snapshots:96", "37=snapshots:96", "temp:64", "free")
+        self.assertEqual(statuses, [0] * 64)
+        job = self.job()
+        self.assertEqual((len(job["ranks"]), job["world_size"], job["helpers"]), (64, 64, []))
+        self.assertEqual([r["rank"] for r in job["ranks"]], list(range(64)))
+        self.assertEqual([r["device"] for r in job["ranks"]], [r % 8 for r in range(64)])
+        self.assertEqual({r["peak_bytes"] for r in job["ranks"] if r["rank"] != 37}, {832 * MIB})
+        skew, = job["skew"]
+        self.assertEqual((skew["rank"], skew["measure"], skew["confidence"]), (37, "peak", "likely"))
+        self.assertEqual((skew["bytes"], skew["median_bytes"], skew["difference"]), (1024 * MIB, 832 * MIB, 192 * MIB))
+        more = skew["sites"][0]
+        self.assertEqual((self.function(more), more["bytes"], more["median_bytes"], more["count"]),
+                         ("keep_snapshots", 192 * MIB, 0, 2))
+        self.assertEqual(skew["rest"] + sum(s["difference"] for s in skew["sites"]), skew["difference"])
+        self.assertEqual((self.families(job), job["findings"][0]["ranks"]), (["rank_skew"], [37]))
+        text = self.report_text().stdout
+        self.assertIn("rank skew (likely): rank 37 held 192.00 MiB more at its peak than the median rank: "
+                      "1.00 GiB against 832.00 MiB of rank %d." % job["median_rank"], text)
+        self.assertRegex(text, r"\n      - 192.00 MiB more by take \(job_program\S* < keep_snapshots \(job_program\S*: 192.00 MiB in 2, 0 B in 0 on")
+
+    def test_equal_ranks_give_no_finding(self):
+        self.assertEqual(self.ranks(8, "weights:512", "grads:256", "!3=temp:20", "free"), [0] * 8)
+        job = self.job()
+        self.assertEqual((job["skew"], self.families(job)), ([], ["none"]))
+        self.assertIn("none (certain): The ranks are even, and none died.", self.report_text().stdout)
+
+    def test_stages_of_a_pipeline_differ_by_nature(self):
+        acts = ["%d=weights:%d" % (r, 512 + 192 * r) for r in range(6)]
+        self.assertEqual(self.ranks(6, *acts, "free"), [0] * 6)
+        job = self.job()
+        skew, = job["skew"]
+        self.assertEqual((skew["rank"], skew["median_rank"], skew["difference"], skew["confidence"]), (5, 2, 576 * MIB, "possible"))
+        self.assertIn("Stages of a pipeline and experts differ by nature.", self.finding(job, "rank_skew")["title"])
+
+    def test_two_ranks_are_judged_with_care(self):
+        self.assertEqual(self.ranks(2, "weights:512", "1=kept:256"), [0, 0])
+        skew, = self.job()["skew"]
+        self.assertEqual((skew["rank"], skew["confidence"], skew["difference"]), (1, "possible", 256 * MIB))
+        self.assertIn("Of two ranks either may be the odd one.", self.report_text().stdout)
+
+    def test_what_one_rank_keeps_to_its_end(self):
+        """The peaks are even: only what is left at the end tells."""
+        self.assertEqual(self.ranks(5, "temp:600", "kept:8", "2=kept:300"), [0] * 5)
+        skew, = self.job()["skew"]
+        self.assertEqual((skew["rank"], skew["measure"], skew["difference"]), (2, "live", 300 * MIB))
+        self.assertEqual(self.function(skew["sites"][0]), "keep_results")
+
+    def test_launcher_under_run(self):
+        command = [vt.COMMAND, "run", "-o", self.dir, "--", sys.executable, "-c", LAUNCHER, "8", self.program(),
+                   "weights:256", "grads:128", "fork:1", "5=snapshots:128", "1=stray:2", "2=kill"]
+        done = self.run_program(command, preload=False, SIM_DEVICES=8)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        lines = done.stderr.splitlines()
+        self.assertLessEqual(len(lines), 25)
+        self.assertEqual(lines[0], "vramtrack: 16 processes used the GPU")
+        self.assertTrue(lines[1].startswith("vramtrack: died (certain): rank 2 died: "), lines[1])
+        self.assertTrue(lines[2].startswith("vramtrack: rank skew (likely): rank 5 held 128.00 MiB more at its peak"), lines[2])
+        self.assertTrue(lines[3].startswith("vramtrack: stray context (likely): 1 rank also uses"), lines[3])
+        self.assertTrue(lines[4].startswith("  rank 2 "), lines[4])
+        self.assertIn("  8 helper processes, at most 1.00 MiB each", lines)
+        self.assertTrue(lines[-1].startswith("vramtrack: next: vramtrack report " + self.dir), lines[-1])
+        job = self.job()
+        self.assertEqual(self.families(job), ["died", "rank_skew", "stray_context"])
+        self.assertEqual([r["rank"] for r in job["ranks"]], [2, 0, 1, 3, 4, 5, 6, 7])
+        self.assertEqual((job["ranks"][0]["end"], job["ranks"][0]["peak_bytes"]), ("killed", 384 * MIB))
+        self.assertEqual(sorted(h["rank"] for h in job["helpers"]), list(range(8)))
+        self.assertEqual({h["peak_bytes"] for h in job["helpers"]}, {MIB})
+        self.assertIn("\n  8 helper processes not listed, at most 1.00 MiB each\n", self.report_text().stdout)
+        stray = self.finding(job, "stray_context")
+        self.assertEqual(stray["ranks"], [1])
+        self.assertIn("rank 1, whose GPU is 1: a context of 300.00 MiB and at most 2.00 MiB on GPU 0 of rank 0", stray["evidence"][0])
+
+    def test_who_ran_out_of_memory_first(self):
+        self.assertEqual(self.ranks(4, "weights:512", "3=full"), [0] * 4)
+        job = self.job()
+        self.assertEqual((self.families(job)[0], job["findings"][0]["ranks"]), ("out_of_memory", [3]))
+        self.assertEqual((job["ranks"][0]["rank"], job["ranks"][0]["out_of_memory"], job["ranks"][0]["moment"]), (3, True, "oom-1"))
+        self.assertIn("out of memory (certain): rank 3 ran out of GPU memory.", self.report_text().stdout)
+        self.assertEqual(self.report_text("--fail-on", "oom").returncode, 1)
+        self.assertEqual(self.report_text("--fail-on", "misuse").returncode, 0)
+
+    def test_dead_rank_among_the_living(self):
+        self.assertEqual(self.ranks(4, "weights:64", "1=kill", "3=exit:7"), [0, -signal.SIGKILL, 0, 7])
+        job = self.job()
+        died = self.finding(job, "died")
+        self.assertEqual(sorted(died["ranks"]), [1, 3])
+        self.assertEqual({r["rank"]: r["end_words"] for r in job["ranks"]},
+                         {0: "exit status 0", 1: "was killed or crashed", 2: "exit status 0", 3: "exit status 7"})
+        self.assertEqual({r["rank"] for r in job["ranks"][:2]}, {1, 3})
+
+    def test_names_of_slurm_and_mpi(self):
+        names = (("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+                 ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"))
+        for own in names:
+            with self.subTest(names=own):
+                self.setUp()
+                self.assertEqual(self.ranks(3, "weights:128", "1=kept:128", names=own), [0] * 3)
+                job = self.job()
+                self.assertEqual((job["world_size"], [r["rank"] for r in job["ranks"]], [r["local_rank"] for r in job["ranks"]]),
+                                 (3, [0, 1, 2], [0, 1, 2]))
+
+    def test_hosts_that_share_a_directory(self):
+        shim = vt.compile(HOST, shared=True, name="fakehost")
+        for host in ("alpha", "beta"):
+            first = 0 if host == "alpha" else 2
+            self.assertEqual(self.ranks(2, "weights:64", only=(first, first + 1), world=4, preload=[shim, vt.LIBRARY], FAKE_HOST=host),
+                             [0, 0])
+        job = self.job()
+        self.assertEqual([(r["rank"], r["host"]) for r in job["ranks"]], [(0, "alpha"), (1, "alpha"), (2, "beta"), (3, "beta")])
+        self.assertEqual(self.families(job), ["none"])
+        self.assertRegex(self.report_text().stdout, r"\n      1= alpha +\d+   1   64.00 MiB   64.00 MiB  exit status 0\n")
+
+    def test_an_earlier_job_is_another_one(self):
+        """Two jobs of the scheduler's, and within the second a rank that was started again."""
+        self.assertEqual(self.ranks(2, "weights:64", SLURM_JOB_ID=1), [0, 0])
+        self.assertEqual(self.ranks(2, "weights:32", SLURM_JOB_ID=2), [0, 0])
+        self.assertEqual(self.ranks(2, "weights:128", SLURM_JOB_ID=2), [0, 0])
+        job = self.job()
+        self.assertEqual(([r["peak_bytes"] for r in job["ranks"]], job["other_recordings"]), ([128 * MIB] * 2, 4))
+        self.assertIn("(4 more there belong to other runs; --all shows every one)", self.report_text().stdout)
+        self.assertEqual(self.report_text("--all").stdout.count("==> "), 6)
+
+    def test_missing_ranks_are_said(self):
+        self.assertEqual(self.ranks(2, "weights:64", only=(0, 5), world=8), [0, 0])
+        job = self.job()
+        self.assertTrue(self.finding(job, "missing_ranks")["title"].startswith("2 of 8 ranks have a recording here"))
+
+    def test_processes_of_no_job(self):
+        """Two runs, one after the other: the newest recording, as for one."""
+        for mib in ("64", "128"):
+            done = self.run_program([self.program(), "kept:" + mib], VRAMTRACK_REPORT="off")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.report_text()
+        self.assertIn("the newest of 2 recordings here (--all shows every one)", done.stderr)
+        report = json.loads(self.report_text("--json").stdout)
+        self.assertEqual((report["schema"], report["sites"][0]["live_bytes"]), ("vramtrack-report/1", 128 * MIB))
+
+    def test_one_process_and_its_helper(self):
+        """The helper's recording is the newest one; the report is that of the process which it helped."""
+        self.assertEqual(self.ranks(1, "weights:64", "fork:1", "temp:2"), [0])
+        self.assertEqual(len(self.recordings()), 2)
+        report = json.loads(self.report_text("--json").stdout)
+        self.assertEqual((report["schema"], self.total(report, "device")["peak_bytes"]), ("vramtrack-report/1", 66 * MIB))
+
+    def test_moment_of_all(self):
+        self.assertEqual(self.ranks(3, "weights:64", "free"), [0] * 3)
+        self.assertEqual([r["live_bytes"] for r in self.job()["ranks"]], [0] * 3)
+        self.assertEqual([r["live_bytes"] for r in self.job("--moment", "peak")["ranks"]], [64 * MIB] * 3)
+        self.assertIn("\n  moment     peak\n", self.report_text("--moment", "peak").stdout)
+        done = self.report_text("--moment", "oom-1")
+        self.assertEqual((done.returncode, done.stderr), (2, "vramtrack report: no process of the job has a moment 'oom-1'\n"))
+
+    def generate(self, ranks, uneven):
+        tool = vt.compile("job_recordings.c")
+        subprocess.run([tool, self.dir, str(ranks), str(uneven)], check=True)
+
+    def test_same_pids_on_all_hosts(self):
+        self.generate(32, 9)
+        job = self.job()
+        self.assertEqual(sorted({r["pid"] for r in job["ranks"]}), list(range(100, 108)))
+        self.assertEqual((len(job["ranks"]), len({r["host"] for r in job["ranks"]})), (32, 4))
+        skew, = job["skew"]
+        self.assertEqual((skew["rank"], skew["difference"], len(skew["sites"])), (9, 512 * MIB, 1))
+        self.assertEqual((skew["sites"][0]["frames"][0]["function"], skew["rest"]), ("layer_7", 0))
+
+    def test_1024_recordings(self):
+        """Under a minute, and memory does not grow with the ranks' recordings, of which each takes 240 KiB."""
+        self.generate(1024, 700)
+        began = time.monotonic()
+        process = subprocess.Popen([vt.COMMAND, "report", "--json", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output = process.stdout.read()
+        error = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        self.assertEqual((status, error), (0, b""))
+        self.assertLess(time.monotonic() - began, 60)
+        if not vt.SAN:
+            self.assertLess(usage.ru_maxrss, 64 * 1024)  # KiB
+        job = json.loads(output)
+        self.assertEqual((len(job["ranks"]), job["world_size"], len(job["sites"])), (1024, 1024, 200))
+        weights = job["sites"][0]
+        self.assertEqual((weights["at_peak_bytes"], weights["processes"], weights["median_bytes"]), (1024 * 2048 * MIB, 1024, 2048 * MIB))
+        skew, = job["skew"]
+        self.assertEqual((skew["rank"], skew["difference"], skew["sites"][0]["frames"][0]["function"]), (700, 512 * MIB, "layer_7"))
+        text = self.report_text().stdout
+        self.assertIn("\n  960 more, peak 2.49 GiB (--top N shows more)\n", text)
+        self.assertIn("\n    700+ node87 ", text)
