@@ -90,7 +90,7 @@ COMMON += -DVT_LIBIBERTY
 endif
 
 # A sanitizer's runtime finds what it intercepts by dlsym, before it is ready for code that it watches: dlsym's own path.
-UNSANITIZED := src/preload/resolve.c src/preload/options.c
+UNSANITIZED := src/preload/resolve.c src/preload/foreign.c src/preload/options.c
 sanitize = $(if $(filter $(UNSANITIZED),$<),,$(SAN_FLAGS))
 LIB_LDFLAGS = -shared -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,--no-undefined -Wl,-soname,libvramtrack.so $(SAN_FLAGS) $(LDFLAGS)
 EXE_LDFLAGS = -Wl,-z,now -Wl,-z,relro $(SAN_FLAGS) $(LDFLAGS)

@@ -14,11 +14,9 @@
 
 #include "preload/cuda/headers.h"
 #include "preload/elf.h"
+#include "preload/foreign.h"
 #include "preload/jax/jax.h"
-#include "preload/nccl/table.h"
 #include "preload/options.h"
-#include "preload/tensorflow/table.h"
-#include "preload/torch/table.h"
 
 struct entry {
     const char *name;
@@ -34,22 +32,6 @@ static struct entry entries[VT_E_count] = {
         VT_HELPER_TABLE(X)
 #undef X
 };
-
-#define X(n, library) VT_EXPORT void n(void); /* as their own files have them: mangled names of C++ functions */
-VT_TORCH_EXPORTS(X)
-VT_TENSORFLOW_EXPORTS(X)
-VT_NCCL_EXPORTS(X)
-#undef X
-
-static const struct {
-    const char *name, *library;
-    void *wrapper;
-} foreign[] = {
-#define X(n, library) {#n, library, (void *)n},
-    VT_TORCH_EXPORTS(X) VT_TENSORFLOW_EXPORTS(X) VT_NCCL_EXPORTS(X)
-#undef X
-};
-#define FOREIGN (sizeof foreign / sizeof *foreign)
 
 /* real address << 16 | entry + 1, in one word so that it is seen whole or not at all. User addresses have 48 bits. */
 #define ROUTES 1024u
@@ -403,23 +385,6 @@ static bool has_provider(const void *caller, unsigned e)
     return vt_object_at(caller, &o) && vt_elf_needs(o.link_map, vt_entry_is_runtime(e) ? "libcudart.so" : "libcuda.so");
 }
 
-/* What we export of other libraries (mostly C++ names): for those who would find a definition without us too. Nothing is
- * substituted: who asks that library for its function gets that. */
-static struct vt_answer answer_foreign(void *handle, const char *name, const void *caller)
-{
-    struct vt_object o;
-    unsigned i = 0;
-    while (i < FOREIGN && strcmp(foreign[i].name, name))
-        i++;
-    if (i == FOREIGN)
-        return (struct vt_answer){NULL, 0};
-    void *p = handle == RTLD_DEFAULT ? foreign[i].wrapper : vt_real_dlsym(handle, name);
-    if (p == foreign[i].wrapper && !(vt_object_at(caller, &o) && vt_elf_needs(o.link_map, foreign[i].library)) &&
-        !vt_real_dlsym(RTLD_NEXT, name)) /* last: the caller asks dlerror() about it */
-        p = NULL;
-    return (struct vt_answer){p, 1};
-}
-
 /* JAX asks the plugin that it opened. */
 static struct vt_answer answer_plugin(void *handle, const char *name)
 {
@@ -436,13 +401,14 @@ static bool may_be_ours(const char *name)
 static struct vt_answer answer(void *handle, const char *name, const void *caller)
 {
     struct vt_answer no = {NULL, 0};
+    void *foreign;
     /* the name first: a sanitizer looks its functions up before there is an environment to read options from */
     if (handle == RTLD_NEXT || !name || !may_be_ours(name) || vt_options()->off)
         return no;
     if (name[0] == 'G')
         return handle == RTLD_DEFAULT ? no : answer_plugin(handle, name);
     if (name[0] == '_' || name[0] == 'T' || name[0] == 'n')
-        return answer_foreign(handle, name, caller);
+        return vt_foreign(handle, name, caller, &foreign) ? (struct vt_answer){foreign, 1} : no;
     int e = find_entry(name);
     if (e < 0 || wants_the_real_one(caller))
         return no;
