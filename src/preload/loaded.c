@@ -68,3 +68,43 @@ char *vt_loaded_name(const struct vt_module *module, uint64_t place)
         dl_iterate_phdr(look, &q);
     return q.name[0] ? strdup(q.name) : NULL;
 }
+
+struct search {
+    const char *library; /* beginning of the file's name */
+    const char *symbol;  /* NULL: the library itself is looked for */
+    void *found;
+    const char *path;
+};
+
+extern const char __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
+
+static int visit(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct search *s = argument;
+    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+    struct link_map map = {.l_addr = info->dlpi_addr};
+    (void)size;
+    if (strncmp(name, s->library, strlen(s->library)) || info->dlpi_addr == (uintptr_t)&__ehdr_start)
+        return 0;
+    s->path = info->dlpi_name;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            map.l_ld = (ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    if (s->symbol && map.l_ld)
+        s->found = vt_elf_symbol(&map, s->symbol);
+    return !s->symbol || s->found;
+}
+
+void *vt_loaded_symbol(const char *library, const char *symbol)
+{
+    struct search s = {.library = library, .symbol = symbol};
+    dl_iterate_phdr(visit, &s);
+    return s.found;
+}
+
+const char *vt_loaded_path(const char *library)
+{
+    struct search s = {.library = library};
+    dl_iterate_phdr(visit, &s);
+    return s.path ? s.path : "";
+}

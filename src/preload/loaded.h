@@ -1,6 +1,6 @@
 /*
- * Names of code in objects that are loaded in this process, whatever has become of their files (deleted, replaced by a
- * newer build while the process runs).
+ * Objects that are loaded in this process, whatever has become of their files (deleted, replaced by a newer build while the
+ * process runs): functions by name, names by place.
  */
 #ifndef VT_PRELOAD_LOADED_H
 #define VT_PRELOAD_LOADED_H
@@ -14,5 +14,12 @@
  * now, at the same address and of the same build; else NULL. Takes the loader's lock: not with the state lock held.
  */
 char *vt_loaded_name(const struct vt_module *module, uint64_t place);
+
+/* A function of the first loaded library whose file name begins with `library` that exports it ("": of any object but this
+ * library); NULL if there is none. A walk over all loaded objects: not for hot paths. */
+void *vt_loaded_symbol(const char *library, const char *symbol);
+
+/* The path of the first loaded library whose file name begins with `library`, the loader's own string; "" if there is none. */
+const char *vt_loaded_path(const char *library);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 
+#include "preload/loaded.h"
 #include "preload/nccl/communicator.h"
 #include "preload/nccl/table.h"
 #include "preload/options.h"
@@ -37,9 +38,9 @@ static void *real_of(enum function f, const char *name)
     if (known && __atomic_load_n(&found[f].salt, __ATOMIC_ACQUIRE) == vt_stack_salt())
         return known;
     uint64_t salt = vt_stack_salt();
-    known = vt_torch_symbol("libnccl.so", name);
+    known = vt_loaded_symbol("libnccl.so", name);
     if (!known)
-        known = vt_torch_symbol("", name); /* linked into another library */
+        known = vt_loaded_symbol("", name); /* linked into another library */
     __atomic_store_n(&found[f].function, known, __ATOMIC_RELAXED);
     __atomic_store_n(&found[f].salt, salt, __ATOMIC_RELEASE);
     if (!known)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "preload/elf.h"
+#include "preload/loaded.h"
 #include "preload/resolve.h"
 #include "preload/tensorflow/table.h"
 #include "preload/torch/real.h"
@@ -40,7 +41,7 @@ static const struct {
 static void *find(const struct link_map *map, const char *name)
 {
     void *found = map && name ? vt_elf_symbol(map, name) : NULL;
-    return found || !name ? found : vt_torch_symbol("", name);
+    return found || !name ? found : vt_loaded_symbol("", name);
 }
 
 static struct vt_bfc_functions functions_in(const struct link_map *map, enum vt_bfc_namespace n)

@@ -10,6 +10,7 @@
  * library depend on the C++ exception runtime. But the unwinder asks the personality routine of each frame that it takes
  * away, and a routine that only looks on needs nothing (the C++ ABI's exception handling, level 1).
  */
+#include "preload/loaded.h"
 #include "preload/torch/scopes.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ VT_EXPORT void vt_torch_profiler_step(void) __asm__(TEXT(PROFILER_STEP));
 static void *real_function(enum vt_torch_function f, const char *name)
 {
     void *real = vt_torch_real(f);
-    return real ? real : vt_torch_symbol("", name);
+    return real ? real : vt_loaded_symbol("", name);
 }
 
 #define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */

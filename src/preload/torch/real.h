@@ -38,10 +38,6 @@ static inline void *vt_torch_real(enum vt_torch_function f)
     return vt_torch_look_up(f);
 }
 
-/* A function of the first loaded library whose file name begins with `library` that exports it ("": of any object but this
- * library); NULL if there is none. A walk over all loaded objects: not for hot paths. */
-void *vt_torch_symbol(const char *library, const char *symbol);
-
 /* Does this PyTorch tell of requests that it refuses? */
 bool vt_torch_has_refusals(void);
 

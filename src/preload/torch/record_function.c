@@ -9,6 +9,7 @@
  * Before 1.9 the struct was another one under the same name, so at::getStepCallbacks, which came with 1.12, must be
  * there too.
  */
+#include "preload/loaded.h"
 #include "preload/torch/scopes.h"
 
 #include <errno.h>
@@ -85,9 +86,9 @@ static void *scope_starts(void **context, const void *function)
 static bool ask(void)
 {
     static const char library[] = "libtorch_cpu.so";
-    void *add = vt_torch_symbol(library, "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE");
-    void *name = vt_torch_symbol(library, "_ZNK2at14RecordFunction4nameEv");
-    if (!add || !name || !vt_torch_symbol(library, "_ZN2at16getStepCallbacksENS_11RecordScopeE"))
+    void *add = vt_loaded_symbol(library, "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE");
+    void *name = vt_loaded_symbol(library, "_ZNK2at14RecordFunction4nameEv");
+    if (!add || !name || !vt_loaded_symbol(library, "_ZN2at16getStepCallbacksENS_11RecordScopeE"))
         return false;
     name_of = (const char *(*)(const void *))name;
     struct callback c = {.start = START, .end = (void *)scope_ends, .sampling = 1.0, .scopes[USER_SCOPE] = true};

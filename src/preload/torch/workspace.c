@@ -7,6 +7,7 @@
  * They return an at::DataPtr through a hidden pointer, as the C++ ABI has it: on x86-64 that is the first argument and the
  * result; on other machines a struct of its four words comes out the same.
  */
+#include "preload/loaded.h"
 #include "preload/torch/scopes.h"
 
 #include <stddef.h>
@@ -24,7 +25,7 @@ struct data_pointer {
 static void *real_function(enum vt_torch_function f, const char *name)
 {
     void *real = vt_torch_real(f);
-    return real ? real : vt_torch_symbol("", name);
+    return real ? real : vt_loaded_symbol("", name);
 }
 
 #ifdef __x86_64__
