@@ -102,6 +102,17 @@ void *vt_loaded_symbol(const char *library, const char *symbol)
     return s.found;
 }
 
+void *vt_loaded_look_up(struct vt_loaded_function *known, const char *library, const char *symbol)
+{
+    uint64_t salt = vt_stack_salt();
+    void *found = vt_loaded_symbol(library, symbol);
+    if (!found)
+        found = vt_loaded_symbol("", symbol);
+    __atomic_store_n(&known->function, found, __ATOMIC_RELAXED);
+    __atomic_store_n(&known->salt, salt, __ATOMIC_RELEASE);
+    return found;
+}
+
 const char *vt_loaded_path(const char *library)
 {
     struct search s = {.library = library};

@@ -11,7 +11,6 @@
 #include "preload/options.h"
 #include "preload/resolve.h"
 #include "preload/stack.h"
-#include "preload/torch/real.h"
 #include "preload/warn.h"
 
 #define INTERNAL_ERROR 3 /* ncclInternalError */
@@ -27,25 +26,14 @@ enum function {
         F_COUNT
 };
 
-/* The real function, looked for again after a dlclose. NULL: no NCCL has it. */
+/* NULL: no NCCL has it. */
 static void *real_of(enum function f, const char *name)
 {
-    static struct {
-        void *function;
-        uint64_t salt;
-    } found[F_COUNT];
-    void *known = __atomic_load_n(&found[f].function, __ATOMIC_RELAXED);
-    if (known && __atomic_load_n(&found[f].salt, __ATOMIC_ACQUIRE) == vt_stack_salt())
-        return known;
-    uint64_t salt = vt_stack_salt();
-    known = vt_loaded_symbol("libnccl.so", name);
-    if (!known)
-        known = vt_loaded_symbol("", name); /* linked into another library */
-    __atomic_store_n(&found[f].function, known, __ATOMIC_RELAXED);
-    __atomic_store_n(&found[f].salt, salt, __ATOMIC_RELEASE);
-    if (!known)
+    static struct vt_loaded_function known[F_COUNT];
+    void *real = vt_loaded_function(&known[f], "libnccl.so", name);
+    if (!real)
         vt_warn("a function of NCCL was called but is not there");
-    return known;
+    return real;
 }
 
 #define REAL(name, ...) ((int (*)(__VA_ARGS__))real_of(F_##name, #name))

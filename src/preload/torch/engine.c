@@ -10,7 +10,6 @@
  * library depend on the C++ exception runtime. But the unwinder asks the personality routine of each frame that it takes
  * away, and a routine that only looks on needs nothing (the C++ ABI's exception handling, level 1).
  */
-#include "preload/loaded.h"
 #include "preload/torch/scopes.h"
 
 #include <string.h>
@@ -44,13 +43,6 @@ typedef struct variables execute_fn(void *self, const void *roots, const void *i
 VT_EXPORT execute_fn vt_torch_execute __asm__(TEXT(EXECUTE));
 VT_EXPORT void vt_torch_profiler_step(void) __asm__(TEXT(PROFILER_STEP));
 
-/* A program that holds PyTorch under another name than usual: whoever else defines the function. */
-static void *real_function(enum vt_torch_function f, const char *name)
-{
-    void *real = vt_torch_real(f);
-    return real ? real : vt_loaded_symbol("", name);
-}
-
 #define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */
 #define URC_CONTINUE_UNWIND 8
 
@@ -80,7 +72,7 @@ static __attribute__((noinline)) UNSANITIZED struct variables inside(execute_fn 
 struct variables vt_torch_execute(void *self, const void *roots, const void *inputs, bool keep_graph, bool create_graph,
                                   bool accumulate, const void *outputs)
 {
-    execute_fn *real = (execute_fn *)real_function(ID(EXECUTE), TEXT(EXECUTE));
+    execute_fn *real = (execute_fn *)vt_torch_real(ID(EXECUTE));
     if (!real) { /* nobody but us has it, so nobody can have meant it */
         vt_warn("PyTorch's autograd engine was called but is not there");
         return (struct variables){NULL, NULL, NULL};
@@ -95,7 +87,7 @@ struct variables vt_torch_execute(void *self, const void *roots, const void *inp
 
 void vt_torch_profiler_step(void)
 {
-    void (*real)(void) = (void (*)(void))real_function(ID(PROFILER_STEP), TEXT(PROFILER_STEP));
+    void (*real)(void) = (void (*)(void))vt_torch_real(ID(PROFILER_STEP));
     if (!vt_options()->off) {
         vt_torch_attach();
         vt_step_end(VT_STEP_PROFILER, NULL);

@@ -7,24 +7,13 @@
 #include "preload/loaded.h"
 #include "preload/stack.h"
 
-struct vt_torch_found vt_torch_found[VT_T_COUNT];
+struct vt_loaded_function vt_torch_found[VT_T_COUNT];
 
-static const struct {
-    const char *name, *library;
-} functions[VT_T_COUNT] = {
+const struct vt_torch_name vt_torch_names[VT_T_COUNT] = {
 #define X(name, library) {#name, library},
     VT_TORCH_EXPORTS(X)
 #undef X
 };
-
-void *vt_torch_look_up(enum vt_torch_function f)
-{
-    uint64_t salt = vt_stack_salt();
-    void *found = vt_loaded_symbol(functions[f].library, functions[f].name);
-    __atomic_store_n(&vt_torch_found[f].function, found, __ATOMIC_RELAXED);
-    __atomic_store_n(&vt_torch_found[f].salt, salt, __ATOMIC_RELEASE);
-    return found;
-}
 
 bool vt_torch_has_refusals(void)
 {

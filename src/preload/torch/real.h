@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "preload/stack.h"
+#include "preload/loaded.h"
 #include "preload/torch/table.h"
 
 enum vt_torch_function {
@@ -20,22 +20,16 @@ enum vt_torch_function {
         VT_T_COUNT
 };
 
-/* Behind vt_torch_real(): where each was found, and what vt_stack_salt() was then. */
-extern struct vt_torch_found {
-    void *function;
-    uint64_t salt;
-} vt_torch_found[VT_T_COUNT];
-void *vt_torch_look_up(enum vt_torch_function f);
+/* Behind vt_torch_real(). */
+extern struct vt_loaded_function vt_torch_found[VT_T_COUNT];
+extern const struct vt_torch_name {
+    const char *name, *library;
+} vt_torch_names[VT_T_COUNT];
 
-/* The real function; NULL if it is not loaded. Two loads once it was found; it is looked for again after a dlclose. */
+/* The real function; NULL if it is not loaded. */
 static inline void *vt_torch_real(enum vt_torch_function f)
 {
-    if (__atomic_load_n(&vt_torch_found[f].salt, __ATOMIC_ACQUIRE) == vt_stack_salt()) {
-        void *known = __atomic_load_n(&vt_torch_found[f].function, __ATOMIC_RELAXED);
-        if (known)
-            return known;
-    }
-    return vt_torch_look_up(f);
+    return vt_loaded_function(&vt_torch_found[f], vt_torch_names[f].library, vt_torch_names[f].name);
 }
 
 /* Does this PyTorch tell of requests that it refuses? */

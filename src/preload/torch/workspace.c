@@ -7,7 +7,6 @@
  * They return an at::DataPtr through a hidden pointer, as the C++ ABI has it: on x86-64 that is the first argument and the
  * result; on other machines a struct of its four words comes out the same.
  */
-#include "preload/loaded.h"
 #include "preload/torch/scopes.h"
 
 #include <stddef.h>
@@ -20,13 +19,6 @@ struct data_pointer {
     void *data, *context, *deleter;
     uint64_t device;
 };
-
-/* A program that holds PyTorch under another name than usual: whoever else defines the function. */
-static void *real_function(enum vt_torch_function f, const char *name)
-{
-    void *real = vt_torch_real(f);
-    return real ? real : vt_loaded_symbol("", name);
-}
 
 #ifdef __x86_64__
 typedef void *made;
@@ -51,19 +43,19 @@ typedef struct data_pointer made;
 #define NOTHING ((struct data_pointer){NULL, NULL, NULL, 0})
 #endif
 
-#define WORKSPACE(name, parameters, arguments)                          \
-    VT_EXPORT made name parameters;                                     \
-    VT_EXPORT made name parameters                                      \
-    {                                                                   \
-        typedef made function parameters;                               \
-        function *real = (function *)real_function(VT_T_##name, #name); \
-        if (!real)                                                      \
-            return NOTHING;                                             \
-        uint8_t around = vt_phase_tls.workspace;                        \
-        vt_phase_tls.workspace = !vt_options()->off;                    \
-        made r = real arguments;                                        \
-        vt_phase_tls.workspace = around;                                \
-        return r;                                                       \
+#define WORKSPACE(name, parameters, arguments)                   \
+    VT_EXPORT made name parameters;                              \
+    VT_EXPORT made name parameters                               \
+    {                                                            \
+        typedef made function parameters;                        \
+        function *real = (function *)vt_torch_real(VT_T_##name); \
+        if (!real)                                               \
+            return NOTHING;                                      \
+        uint8_t around = vt_phase_tls.workspace;                 \
+        vt_phase_tls.workspace = !vt_options()->off;             \
+        made r = real arguments;                                 \
+        vt_phase_tls.workspace = around;                         \
+        return r;                                                \
     }
 
 WORKSPACE(_ZN2at4cuda15getNewWorkspaceEv, PLAIN, PASS_PLAIN)
@@ -71,19 +63,19 @@ WORKSPACE(_ZN2at4cuda25getNewCUDABlasLtWorkspaceEv, PLAIN, PASS_PLAIN)
 WORKSPACE(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, SIZED, PASS_SIZED)
 
 /* Their callers. Both return a pointer and have no argument; one that comes is handed on, should a version return more. */
-#define CALLER(name)                                                    \
-    VT_EXPORT void *name(void *first);                                  \
-    VT_EXPORT void *name(void *first)                                   \
-    {                                                                   \
-        typedef void *function(void *);                                 \
-        function *real = (function *)real_function(VT_T_##name, #name); \
-        if (!real)                                                      \
-            return NULL;                                                \
-        uint8_t around = vt_phase_tls.workspace;                        \
-        vt_phase_tls.workspace = !vt_options()->off;                    \
-        void *r = real(first);                                          \
-        vt_phase_tls.workspace = around;                                \
-        return r;                                                       \
+#define CALLER(name)                                             \
+    VT_EXPORT void *name(void *first);                           \
+    VT_EXPORT void *name(void *first)                            \
+    {                                                            \
+        typedef void *function(void *);                          \
+        function *real = (function *)vt_torch_real(VT_T_##name); \
+        if (!real)                                               \
+            return NULL;                                         \
+        uint8_t around = vt_phase_tls.workspace;                 \
+        vt_phase_tls.workspace = !vt_options()->off;             \
+        void *r = real(first);                                   \
+        vt_phase_tls.workspace = around;                         \
+        return r;                                                \
     }
 
 CALLER(_ZN2at4cuda24getCurrentCUDABlasHandleEv)
