@@ -9,9 +9,13 @@
  *   free                      frees all that it holds
  *   ready:FILE                waits for a process to write into the pipe FILE, so that all ranks run at once
  *   fork:MIB                  a helper process that uses the GPU as well, and ends
+ *   share:FILE                48 MiB that another rank may open: the handle goes into the pipe FILE
+ *   open:FILE                 opens what the other rank shares
+ *   peer:N                    32 MiB of its own GPU, mapped for GPU N as well
  *   exit:N                    ends with that status
  * An act that begins with "N=" is that of rank N alone, "!N=" that of all others.
  */
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -94,6 +98,68 @@ static void wait_for(const char *path)
     close(fd);
 }
 
+static int open_pipe(const char *path, int how)
+{
+    int fd = open(path, how);
+
+    must(fd < 0, path);
+    return fd;
+}
+
+/* Waits until it has been opened, as the owner of a shared tensor does. */
+NOINLINE static void share_tensor(const char *path)
+{
+    cudaIpcMemHandle_t handle;
+    char done[256], byte;
+    int fd;
+
+    held[count++] = take(48);
+    must(cudaIpcGetMemHandle(&handle, held[count - 1]), "cudaIpcGetMemHandle");
+    fd = open_pipe(path, O_WRONLY);
+    must(write(fd, &handle, sizeof handle) != sizeof handle, "the handle was not sent");
+    close(fd);
+    snprintf(done, sizeof done, "%s.done", path);
+    fd = open_pipe(done, O_RDONLY);
+    must(read(fd, &byte, 1) != 1, "nobody opened it");
+    close(fd);
+}
+
+NOINLINE static void open_tensor(const char *path)
+{
+    cudaIpcMemHandle_t handle;
+    char done[256];
+    void *p;
+    int fd = open_pipe(path, O_RDONLY);
+
+    must(read(fd, &handle, sizeof handle) != sizeof handle, "no handle came");
+    close(fd);
+    must(cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+    snprintf(done, sizeof done, "%s.done", path);
+    fd = open_pipe(done, O_WRONLY);
+    must(write(fd, "d", 1) != 1, "nobody waits");
+    close(fd);
+}
+
+/* As an allocator with expandable segments does for a GPU that reads another one's memory. */
+NOINLINE static void map_for_peer(int other)
+{
+    CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    CUmemAccessDesc access[2] = {{.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                                 {.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr p;
+    int own;
+
+    cudaGetDevice(&own);
+    must(cudaFree(NULL), "no context");
+    what.location.id = access[0].location.id = own;
+    access[1].location.id = other;
+    must(cuMemCreate(&handle, 32 << 20, &what, 0), "cuMemCreate");
+    must(cuMemAddressReserve(&p, 32 << 20, 0, 0, 0), "cuMemAddressReserve");
+    must(cuMemMap(p, 32 << 20, 0, handle, 0), "cuMemMap");
+    must(cuMemSetAccess(p, 32 << 20, access, 2), "cuMemSetAccess");
+}
+
 /* As a worker that loads data: it inherits the rank, and uses the GPU a little. */
 static void help_out(char *program, const char *mib)
 {
@@ -135,6 +201,12 @@ static void act_on(char *program, const char *act, const char *value)
         wait_for(value);
     else if (!strcmp(act, "fork"))
         help_out(program, value);
+    else if (!strcmp(act, "share"))
+        share_tensor(value);
+    else if (!strcmp(act, "open"))
+        open_tensor(value);
+    else if (!strcmp(act, "peer"))
+        map_for_peer((int)number);
     else if (!strcmp(act, "exit"))
         exit((int)number);
     else if (!strcmp(act, "free"))

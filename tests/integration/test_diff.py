@@ -37,7 +37,7 @@ int main(int argc, char **argv)
 
 class Diff(vt.Case):
     def program(self):
-        return vt.compile("job_program.c", "-lcudart")
+        return vt.compile("job_program.c", "-lcudart", "-lcuda")
 
     def record(self, *acts, program=None, **env):
         """Runs the program and returns its recording."""

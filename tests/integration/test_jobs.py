@@ -34,7 +34,7 @@ int gethostname(char *name, size_t size)
 
 class Jobs(vt.Case):
     def program(self):
-        return vt.compile("job_program.c", "-lcudart")
+        return vt.compile("job_program.c", "-lcudart", "-lcuda")
 
     def ranks(self, count, *acts, world=None, only=None, names=("RANK", "LOCAL_RANK", "WORLD_SIZE"), preload=True, **env):
         """Runs the ranks of a job at once and waits for them; returns their exit statuses."""
@@ -216,6 +216,28 @@ class Jobs(vt.Case):
         self.assertEqual(len(self.recordings()), 2)
         report = json.loads(self.report_text("--json").stdout)
         self.assertEqual((report["schema"], self.total(report, "device")["peak_bytes"]), ("vramtrack-report/1", 66 * MIB))
+
+    def test_shared_memory_counts_at_its_owner(self):
+        """A tensor that another process opens (CUDA IPC) is its owner's; the other one says that it has imported it."""
+        pipe = os.path.join(self.dir, "tensor")
+        os.mkfifo(pipe)
+        os.mkfifo(pipe + ".done")
+        self.assertEqual(self.ranks(2, "weights:64", "0=share:" + pipe, "1=open:" + pipe), [0, 0])
+        job = self.job()
+        self.assertEqual([r["peak_bytes"] // MIB for r in sorted(job["ranks"], key=lambda r: r["rank"])], [64 + 48, 64])
+        reports = sorted((self.report(path, "end") for path in self.recordings()), key=lambda r: r["process"]["rank"])
+        self.assertEqual([self.total(r, "imported")["live_bytes"] // MIB for r in reports], [0, 48])
+        self.assertEqual([self.total(r, "device")["live_bytes"] // MIB for r in reports], [64 + 48, 64])
+
+    def test_memory_mapped_for_a_peer_counts_once(self):
+        self.assertEqual(self.ranks(2, "weights:64", "0=peer:1", "1=peer:0"), [0, 0])
+        job = self.job()
+        for rank in job["ranks"]:
+            report = self.report(rank["recording"], "end")
+            self.assertEqual(rank["peak_bytes"] // MIB, 64 + 32)
+            self.assertEqual([d["index"] for d in rank["devices"]], [rank["rank"]])
+            self.assertEqual(self.total(report, "vmm_physical", device=rank["rank"])["live_bytes"] // MIB, 32)
+            self.assertEqual(self.total(report, "vmm_physical", device=1 - rank["rank"])["live_bytes"], 0)
 
     def test_moment_of_all(self):
         self.assertEqual(self.ranks(3, "weights:64", "free"), [0] * 3)
