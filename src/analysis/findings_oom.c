@@ -28,7 +28,7 @@ static bool is_host_kind(unsigned kind)
     return kind == VT_KIND_PINNED || kind == VT_KIND_REGISTERED;
 }
 
-static const struct vt_device_row *device_of(const struct vt_model *m, const struct vt_failure *failure)
+const struct vt_device_row *vt_refusal_device(const struct vt_model *m, const struct vt_failure *failure)
 {
     uint32_t i;
 
@@ -76,8 +76,8 @@ static void open_refusal(struct vt_finding_builder *b, struct vt_refusal *r, con
     memset(r, 0, sizeof *r);
     r->failure = failure;
     take_moment(b, r);
-    if (!(r->device = device_of(r->then, failure)))
-        r->device = device_of(m, failure);
+    if (!(r->device = vt_refusal_device(r->then, failure)))
+        r->device = vt_refusal_device(m, failure);
     r->segments = r->then ? &r->then->fragmentation : &none;
     r->pools = vt_fragmentation_of(r->segments, failure->device);
     r->total = failure->total_bytes ? failure->total_bytes : r->device ? r->device->record->total_bytes : 0;
@@ -219,11 +219,11 @@ static uint32_t largest_at_failure(const struct vt_reading *reading, const struc
 }
 
 /* Adds up what reads alike, in the entry of the first of each name. The others hold nothing then. */
-static void join_names(struct vt_moment_site *largest, const struct vt_places *places)
+static void join_names(struct vt_moment_site *largest, uint32_t count, const struct vt_places *places)
 {
     uint32_t i;
 
-    for (i = 0; i < places->count; i++)
+    for (i = 0; i < count; i++)
         if (places->list[i].name != i) {
             largest[places->list[i].name].live_bytes += largest[i].live_bytes;
             largest[places->list[i].name].live_count += largest[i].live_count;
@@ -256,11 +256,11 @@ void vt_show_largest(struct vt_finding_builder *b, struct vt_finding *finding, c
             vt_add_site(b, finding, largest[i].site);
     }
     if (vt_places_build(&places, b->model->reading, b->symbols, b->style, sites, count))
-        b->no_memory = true;
+        b->no_memory = true; /* what is shown then is thrown away */
     else
-        join_names(largest, &places);
-    for (i = 0; i < VT_SHOWN_MAX && places.count; i++) {
-        at = take_largest(largest, places.count);
+        join_names(largest, count, &places);
+    for (i = 0; i < VT_SHOWN_MAX && count && !b->no_memory; i++) {
+        at = take_largest(largest, count);
         if (!largest[at].live_bytes)
             break;
         vt_add_evidence(b, finding, "%s in %llu held by %s.", vt_format_bytes(bytes, largest[at].live_bytes),

@@ -50,6 +50,9 @@ vt_verdict vt_verdict_growth;
 /* verdict_holders.c: somebody in particular holds it; vt_verdict_capacity() always says something. */
 vt_verdict vt_verdict_others, vt_verdict_libraries, vt_verdict_arena, vt_verdict_capacity;
 
+/* The row of the device that the failure was on; NULL: not known, or no model. */
+const struct vt_device_row *vt_refusal_device(const struct vt_model *model, const struct vt_failure *failure);
+
 /* Did something refuse although the card, as far as is known, had room? */
 bool vt_refused_by_limit(const struct vt_refusal *r);
 

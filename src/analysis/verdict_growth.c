@@ -9,15 +9,19 @@
  * in.
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "analysis/account.h"
 #include "analysis/category.h"
 #include "analysis/growth_rules.h"
 #include "analysis/verdict.h"
 
-#define GROWTH_STEPS 8 /* steps from which growth shows a trend, as in findings_growth.c */
-#define GROWTH_COUNT 4 /* live allocations: fewer show nothing */
-#define TURNS_MIN 8    /* allocations that were kept, and others that were freed, which make a loop */
-#define SPAN_PART 4    /* of the time of growth: others came and went from its first such part until its last */
+#define TURNS_MIN 8     /* allocations that were kept, and others that were freed, which make a loop */
+#define SPAN_PART 4     /* of the time of growth: others came and went from its first such part until its last */
+#define LATE_PART 8     /* of the steps: what grew went on into the last such part, */
+#define LATE_STEPS 2    /* or into the last so many; the step that failed may not have come as far as the place */
+#define LEFT_PART 8     /* of the live bytes, so much was there at half the time: else they came at once and late */
+#define KEPT_PERCENT 75 /* of its steps: a place that freed nothing has as many live allocations; a few may make none */
 
 /* What became more, row by row. */
 struct growing {
@@ -33,20 +37,22 @@ struct growing {
 static uint64_t grown(const struct vt_model *m, const struct vt_site_row *row, uint64_t steps)
 {
     uint64_t half_ns = vt_model_step_end(m->reading, steps / 2 - 1), end, before,
-             late = steps - 1 - (steps / 8 > 2 ? steps / 8 : 2);
+             late = steps - 1 - (steps / LATE_PART > LATE_STEPS ? steps / LATE_PART : LATE_STEPS);
     enum vt_category category;
 
-    if (row->record->level != VT_LEVEL_TENSOR || row->live_count < GROWTH_COUNT || row->growth.bytes <= 0 ||
-        row->growth.allocs < GROWTH_COUNT || !row->growth.monotonic || row->growth.steps < GROWTH_COUNT ||
+    if (row->record->level != VT_LEVEL_TENSOR || row->live_count < VT_GROWTH_COUNT || row->growth.bytes <= 0 ||
+        row->growth.allocs < VT_GROWTH_COUNT || !row->growth.monotonic || row->growth.steps < VT_GROWTH_COUNT ||
         vt_model_last_ns(m, row) <= vt_model_step_end(m->reading, late))
         return 0;
     category = vt_category_of(m, row, NULL).main;
     if (category == VT_CATEGORY_PARAMETERS || category == VT_CATEGORY_OPTIMIZER)
         return 0;
     if (vt_model_never_freed(row))
-        return row->live_count >= row->growth.steps * 3 / 4 && row->growth.steps > steps / 2 ? row->live_bytes : 0;
+        return row->live_count >= row->growth.steps * KEPT_PERCENT / 100 && row->growth.steps > steps / 2
+                   ? row->live_bytes
+                   : 0;
     before = vt_model_live_at(row->record, half_ns, m->moment_ns, row->live_bytes, &end);
-    return end < m->moment_ns && before >= row->live_bytes / 8 ? (uint64_t)row->growth.bytes : 0;
+    return end < m->moment_ns && before >= row->live_bytes / LEFT_PART ? (uint64_t)row->growth.bytes : 0;
 }
 
 /* Was other memory allocated and freed all the while that a row grew? */
@@ -101,7 +107,7 @@ static void take(struct vt_finding_builder *b, const struct vt_births *births, c
             continue;
         if (opinions[i].grows && opinions[i].confidence == VT_LIKELY)
             add(g, m, i, row->live_bytes, opinions[i].per_tick);
-        else if (steps >= GROWTH_STEPS && (bytes = grown(m, row, steps)))
+        else if (steps >= VT_GROWTH_TICKS && (bytes = grown(m, row, steps)))
             add(g, m, i, bytes, row->growth.bytes_per_step);
         else if (grows_in_turns(b, births, i))
             add(g, m, i, row->live_bytes, 0);
@@ -185,7 +191,8 @@ static struct vt_finding *explain(struct vt_finding_builder *b, const struct vt_
     return finding;
 }
 
-struct vt_finding *vt_verdict_growth(struct vt_finding_builder *b, const struct vt_refusal *r)
+/* As of the failure's own moment. */
+static struct vt_finding *at_failure(struct vt_finding_builder *b, const struct vt_refusal *r)
 {
     struct vt_opinion opinions[VT_GROWTH_ROWS] = {{0}};
     struct growing growing = {.sum = 0};
@@ -196,8 +203,6 @@ struct vt_finding *vt_verdict_growth(struct vt_finding_builder *b, const struct 
     bool wanted[VT_GROWTH_ROWS];
     uint32_t count, i;
 
-    if (!then || !r->device)
-        return NULL;
     count = then->site_count < VT_GROWTH_ROWS ? then->site_count : VT_GROWTH_ROWS;
     for (i = 0; i < count; i++)
         wanted[i] = vt_growth_is_candidate(then, &then->sites[i]);
@@ -216,4 +221,59 @@ struct vt_finding *vt_verdict_growth(struct vt_finding_builder *b, const struct 
     vt_births_free(&births);
     b->model = now;
     return finding;
+}
+
+/* The first moment of an out-of-memory, if it was before the failure's own; VT_NONE: it was not. */
+static uint64_t first_time(const struct vt_refusal *r)
+{
+    const struct vt_reading *reading = r->then->reading;
+    uint64_t i, count = vt_reading_count(reading, VT_MOMENTS), best = VT_NONE, best_ns = r->then->moment_ns;
+
+    for (i = 0; i < count; i++) {
+        const struct vt_moment *moment = vt_reading_moment(reading, i);
+
+        if (moment && moment->kind == VT_MOMENT_OOM && moment->name[0] && moment->time_ns < best_ns) {
+            best = i;
+            best_ns = moment->time_ns;
+        }
+    }
+    return best;
+}
+
+/* A program that goes on when it gets no memory fails again and again, and nothing grows any more: what filled the card is
+ * to be seen at the first time. */
+static struct vt_finding *at_first(struct vt_finding_builder *b, const struct vt_refusal *r)
+{
+    uint64_t index = first_time(r);
+    const struct vt_moment *moment = index == VT_NONE ? NULL : vt_reading_moment(r->then->reading, index);
+    char name[sizeof moment->name + 1] = "", time[VT_FORMAT_BYTES];
+    struct vt_refusal first = *r;
+    struct vt_finding *finding;
+
+    if (!moment)
+        return NULL;
+    memcpy(name, moment->name, sizeof moment->name);
+    if (vt_model_build(&first.built, r->then->reading, name)) {
+        b->no_memory = true;
+        return NULL;
+    }
+    vt_account_add_parts(&first.built, b->symbols);
+    first.then = &first.built;
+    first.device = vt_refusal_device(first.then, r->failure);
+    finding = first.device ? at_failure(b, &first) : NULL;
+    if (finding)
+        vt_add_evidence(b, finding, "As of the first time that memory ran out (%s, %s); the program went on.", name,
+                        vt_format_seconds(time, moment->time_ns));
+    vt_model_free(&first.built);
+    return finding;
+}
+
+struct vt_finding *vt_verdict_growth(struct vt_finding_builder *b, const struct vt_refusal *r)
+{
+    struct vt_finding *finding;
+
+    if (!r->then || !r->device)
+        return NULL;
+    finding = at_failure(b, r);
+    return finding ? finding : at_first(b, r);
 }

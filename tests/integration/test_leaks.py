@@ -26,6 +26,29 @@ int main(void) { return make() || make() || cudaDeviceReset(); }
 """
 
 
+# Keeps 256 MiB a step, and goes on for thirty steps more when there is no memory left.
+GOES_ON = r"""
+#include <cuda_runtime_api.h>
+#include <vramtrack/vramtrack.h>
+static int __attribute__((noinline)) keep(void) { void *p; return cudaMalloc(&p, 256 << 20); }
+static int __attribute__((noinline)) work(void)
+{
+    void *p;
+    int error = cudaMalloc(&p, 1 << 30);
+    return error ? error : cudaFree(p);
+}
+int main(void)
+{
+    for (int failed = 0; failed < 30;) {
+        keep();
+        failed += work() != 0;
+        vramtrack_step();
+    }
+    return 1;
+}
+"""
+
+
 class Leaks(vt.Case):
     def findings(self, report, family, confidence):
         return [f for f in report["findings"] if (f["family"], f["confidence"]) == (family, confidence)]
@@ -39,6 +62,19 @@ class Leaks(vt.Case):
             return self.report()
         finally:
             del os.environ["VRAMTRACK_SUPPRESSIONS"]
+
+    def test_a_program_that_goes_on_without_memory(self):
+        """Nothing grows any more then; what filled the card is to be seen at the first time that memory ran out."""
+        program = vt.compile(GOES_ON, "-g", "-lcudart", "-ldl", name="goes_on")
+        self.assertEqual(self.run_program([program], VRAMTRACK_REPORT="off").returncode, 1)
+        report = self.report()
+        finding = report["findings"][0]
+        self.assertEqual((finding["family"], finding["confidence"]), ("leak", "likely"))
+        self.assertEqual(finding["title"], "GPU 0 filled up step by step: 14.75 GiB of the 14.75 GiB that this process held were allocated again "
+                                           "and again, and kept.")
+        self.assertIn("14.75 GiB in 59 by keep (", finding["evidence"][0])
+        self.assertIn("256.00 MiB more per step.", finding["evidence"][0])
+        self.assertTrue(finding["evidence"][1].startswith("As of the first time that memory ran out (oom-1, "), finding["evidence"])
 
     def test_suppressions(self):
         """What is named is left out, by the command and by the process itself; how much that was is said."""
@@ -58,6 +94,13 @@ class Leaks(vt.Case):
         self.assertEqual(self.total(report, "device")["live_bytes"], 24 * MIB)
 
         path = os.path.join(self.dir, "suppressions.txt")
+        for text, status, said in (("leak:forget", 1, "vramtrack report: found leak in %s (--fail-on)\n" % self.recordings()[0]),
+                                   ("leak:forget\nleak:fill", 0, "")):
+            with open(path, "w") as file:
+                file.write(text)
+            done = subprocess.run([vt.COMMAND, "report", "--fail-on", "leak", self.recordings()[0]], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=dict(os.environ, VRAMTRACK_SUPPRESSIONS=path))
+            self.assertEqual((done.returncode, done.stderr), (status, said))
         self.setUp()
         done = self.run_program([program], VRAMTRACK_SUPPRESSIONS=path)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -71,4 +114,5 @@ class Leaks(vt.Case):
         self.assertEqual(self.findings(report, "leak", "likely"), [])
         misuse, = self.findings(report, "misuse", "possible")
         self.assertEqual(misuse["title"], "2 allocations (about 8.00 MiB) were live when the context was reset or destroyed.")
-        self.assertIn("of 1 (device) by make", misuse["evidence"][0])
+        self.assertEqual(len(misuse["evidence"]), 1)
+        self.assertIn("2 of 2 (device) by make", misuse["evidence"][0])
