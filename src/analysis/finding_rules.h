@@ -64,6 +64,8 @@ struct vt_row_places {
 struct vt_place_sum {
     const struct vt_place *place; /* the first of that name */
     uint64_t bytes, count, made, freed;
+    uint64_t requested,
+        retired; /* bytes that were asked for of what is live; allocations that went with their context */
 };
 
 /* The places of those of the first `rows` rows that are wanted. False: no memory (noted). vt_row_places_free() in either
@@ -77,6 +79,11 @@ const struct vt_place *vt_row_place(const struct vt_row_places *places, uint32_t
 /* One sum per name for the rows that are taken, largest first, to be freed; NULL: no memory (noted), and *count is 0. */
 struct vt_place_sum *vt_row_places_sum(struct vt_finding_builder *b, const struct vt_row_places *places,
                                        const bool *taken, uint32_t *count);
+
+/* Places and sums of the finding's sites (the first 512 of them), for evidence with a line per name. The list is to be freed,
+ * and vt_row_places_free() called, in either case. */
+struct vt_place_sum *vt_sum_sites(struct vt_finding_builder *b, const struct vt_finding *finding,
+                                  struct vt_row_places *places, uint32_t *count);
 
 /* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
 void vt_show_place(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_place_sum *sum);

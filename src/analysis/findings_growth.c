@@ -161,7 +161,7 @@ static bool is_inside(const struct vt_births *births, uint32_t i)
            vt_retention_of(births->model, row) == VT_RETAINED_GRAPH;
 }
 
-static int compare_times(const void *left, const void *right)
+int vt_growth_compare(const void *left, const void *right)
 {
     uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 
@@ -188,7 +188,7 @@ static bool take_inside(const struct vt_births *births, struct inside *inside)
     for (i = 0; i < births->rows; i++)
         for (k = 0; inside->at[i] && k < vt_births_count(births, i); k++)
             inside->times[inside->count++] = vt_births_of(births, i)[k].time_ns;
-    qsort(inside->times, inside->count, sizeof *inside->times, compare_times);
+    qsort(inside->times, inside->count, sizeof *inside->times, vt_growth_compare);
     return true;
 }
 

@@ -22,9 +22,9 @@
 
 /* The rows of one chain. */
 struct chain {
-    uint32_t rows[VT_GROWTH_ROWS], count; /* those that have kept what they made, */
-    uint64_t live;
-    uint32_t all[VT_GROWTH_ROWS], all_count; /* and all */
+    uint32_t kept[VT_GROWTH_ROWS], kept_count; /* those that have kept what they made, */
+    uint64_t live;                             /* their live allocations, */
+    uint32_t all[VT_GROWTH_ROWS], all_count;   /* and all rows */
 };
 
 /* Has a row kept all that it made, as far as the clock's ticks show? */
@@ -52,13 +52,6 @@ static bool same_chain(const struct vt_births *births, const struct vt_row_place
            a->device == b->device;
 }
 
-static int compare(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-    return (a > b) - (a < b);
-}
-
 /* The ticks of all births of some rows, in their order; NULL: no memory. */
 static uint64_t *ticks_of(const struct vt_births *births, const uint32_t *rows, uint32_t rows_count, uint64_t *count)
 {
@@ -72,7 +65,7 @@ static uint64_t *ticks_of(const struct vt_births *births, const uint32_t *rows, 
     for (i = 0; i < rows_count; i++)
         for (k = 0; k < vt_births_count(births, rows[i]); k++)
             ticks[at++] = vt_births_tick(births, vt_births_of(births, rows[i])[k].time_ns);
-    qsort(ticks, at, sizeof *ticks, compare);
+    qsort(ticks, at, sizeof *ticks, vt_growth_compare);
     return ticks;
 }
 
@@ -85,8 +78,8 @@ static bool is_possible(const struct vt_births *births, const struct chain *chai
 
     if (births->clock != VT_CLOCK_TIME || !vt_is_final(m) || m->end == VT_PROCESS_RUNNING)
         return false;
-    for (i = 0; i < chain->count; i++) {
-        const struct vt_site_row *row = &m->sites[chain->rows[i]];
+    for (i = 0; i < chain->kept_count; i++) {
+        const struct vt_site_row *row = &m->sites[chain->kept[i]];
 
         if (row->record->level != VT_LEVEL_TENSOR)
             return false;
@@ -99,7 +92,7 @@ static void judge(struct vt_finding_builder *b, const struct vt_births *births, 
                   struct vt_opinion *opinions)
 {
     uint64_t count, now = vt_births_now(births), from, span;
-    uint64_t *ticks = ticks_of(births, chain->rows, chain->count, &count);
+    uint64_t *ticks = ticks_of(births, chain->kept, chain->kept_count, &count);
     bool timed = births->clock == VT_CLOCK_TIME, steady, possible;
     uint32_t i;
 
@@ -109,17 +102,17 @@ static void judge(struct vt_finding_builder *b, const struct vt_births *births, 
     }
     from = count ? ticks[0] : now;
     span = now > from ? now - from : 0;
-    steady = chain->count == chain->all_count && count >= TOGETHER &&
+    steady = chain->kept_count == chain->all_count && count >= TOGETHER &&
              (timed ? span >= VT_GROWTH_LONG_NS : span >= VT_GROWTH_TICKS && span >= now / VT_GROWTH_PART) &&
              vt_trend_is_steady(ticks, count, from, now);
     possible = !steady && is_possible(births, chain);
-    for (i = 0; (steady || possible) && i < chain->count; i++) {
-        if (!steady && opinions[chain->rows[i]].grows)
+    for (i = 0; (steady || possible) && i < chain->kept_count; i++) {
+        if (!steady && opinions[chain->kept[i]].grows)
             continue;
-        opinions[chain->rows[i]] = (struct vt_opinion){
+        opinions[chain->kept[i]] = (struct vt_opinion){
             true, steady ? VT_LIKELY : VT_POSSIBLE,
-            vt_retention_of(births->model, &births->model->sites[chain->rows[i]]),
-            timed ? 0 : vt_growth_rate(births, chain->rows[i], from), timed ? 0 : span};
+            vt_retention_of(births->model, &births->model->sites[chain->kept[i]]),
+            timed ? 0 : vt_growth_rate(births, chain->kept[i], from), timed ? 0 : span};
     }
     free(ticks);
 }
@@ -140,7 +133,7 @@ static bool is_healthy(struct vt_finding_builder *b, const struct vt_births *bir
         first = vt_births_tick(births, births->model->sites[chain->all[i]].record->first_ns);
         from = first < from ? first : from;
     }
-    if (chain->count == chain->all_count && count)
+    if (chain->kept_count == chain->all_count && count)
         from = ticks[0];
     steady = vt_trend_is_steady(ticks, count, from, now);
     free(ticks);
@@ -177,7 +170,7 @@ static void collect(const struct vt_finding_builder *b, const struct vt_births *
 {
     uint32_t j;
 
-    chain->count = chain->all_count = 0;
+    chain->kept_count = chain->all_count = 0;
     chain->live = 0;
     for (j = i; j < births->rows && j < VT_GROWTH_ROWS; j++) {
         if (done[j] || !same_chain(births, places, i, j))
@@ -186,7 +179,7 @@ static void collect(const struct vt_finding_builder *b, const struct vt_births *
         chain->all[chain->all_count++] = j;
         if (!may_join(b, births, j))
             continue;
-        chain->rows[chain->count++] = j;
+        chain->kept[chain->kept_count++] = j;
         chain->live += births->model->sites[j].live_count;
     }
 }
@@ -206,7 +199,7 @@ void vt_growth_join(struct vt_finding_builder *b, const struct vt_births *births
         collect(b, births, places, i, done, &chain);
         if (chain.all_count > 1 && births->clock != VT_CLOCK_TIME)
             doubt(b, births, &chain, opinions);
-        if (chain.count > 1 && chain.live >= VT_GROWTH_COUNT)
+        if (chain.kept_count > 1 && chain.live >= VT_GROWTH_COUNT)
             judge(b, births, &chain, opinions);
     }
 }

@@ -4,8 +4,13 @@
  *
  * It shows in the stacks. A frame stands for one running call: callers and line are part of it. Tensors that were made
  * inside a call that failed, are still live although that call is over, are kept by something. That need not be the
- * exception (the call may have stored them), so the finding is likely only where the place never ran before or after.
+ * exception (the call may have stored them):
+ * - the finding is likely only where the place never ran before or after;
+ * - a place of which some was freed since is none: the frames of a call that is over let go of nothing, or of everything;
+ * - a loop that failed at the line that made them collects them, and the list may be anybody's: possible only. But in a
+ *   module's forward the layers of a network are such a loop, and what they made is kept by the graph in their frames.
  */
+#include "analysis/category.h"
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
 
@@ -105,8 +110,19 @@ struct kept {
     const struct vt_failure *failure;
     struct vt_finding *finding;
     uint64_t bytes;
-    bool once; /* nothing of it was made but by the failed call */
+    bool once;      /* nothing of it was made but by the failed call */
+    bool collected; /* some of it may be in a list of the program's */
 };
+
+/* Made outside of modules, at the line at which the call failed: an earlier turn of a loop? */
+static bool may_be_collected(const struct vt_reading *r, const struct vt_site *site, const struct chain *failed,
+                             const struct chain *chain)
+{
+    uint32_t shared = shared_call(r, failed, chain), outer = failed->count - shared; /* frames from it outwards */
+
+    return outer <= chain->count && failed->frames[shared] == chain->frames[chain->count - outer] &&
+           !(vt_category_code(r, site->python_stack) & VT_CODE_MODULE);
+}
 
 /* Looks at one site; adds it to the finding. */
 static void look(struct vt_finding_builder *b, struct kept *kept, const struct vt_site_row *row,
@@ -124,11 +140,12 @@ static void look(struct vt_finding_builder *b, struct kept *kept, const struct v
     if (!is_left_behind(r, failed, over, &chain))
         return;
     then = held_then(r, kept->failure, row->index);
-    if (!then.live_bytes)
+    if (!then.live_bytes || row->live_bytes < then.live_bytes)
         return;
     if (!kept->finding)
         kept->finding = vt_new_finding(b, VT_FAMILY_PENDING, VT_POSSIBLE, "%s", "");
-    kept->bytes += then.live_bytes < row->live_bytes ? then.live_bytes : row->live_bytes;
+    kept->bytes += then.live_bytes;
+    kept->collected |= may_be_collected(r, site, failed, &chain);
     kept->once &= site->alloc_calls == then.live_count &&
                   vt_model_steps_until(r, site->first_ns) == vt_model_steps_until(r, kept->failure->last_ns);
     vt_add_site(b, kept->finding, row->index);
@@ -137,6 +154,7 @@ static void look(struct vt_finding_builder *b, struct kept *kept, const struct v
 static void find_kept(struct vt_finding_builder *b, const struct vt_failure *failure, uint32_t running_stack)
 {
     const struct vt_model *m = b->model;
+    bool likely;
     struct kept kept = {.failure = failure, .once = true};
     char place[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], time[VT_FORMAT_BYTES];
     struct chain failed;
@@ -148,11 +166,12 @@ static void find_kept(struct vt_finding_builder *b, const struct vt_failure *fai
         look(b, &kept, &m->sites[i], &failed, over);
     if (!kept.finding)
         return;
-    vt_retitle(
-        b, kept.finding, kept.once && kept.bytes >= KEPT_WORTH ? VT_LIKELY : VT_POSSIBLE,
-        "%s are still held by a call that ran out of memory before: an exception that is kept keeps the variables "
-        "of its frames alive.",
-        vt_format_bytes(bytes, kept.bytes));
+    likely = kept.once && !kept.collected && kept.bytes >= KEPT_WORTH;
+    vt_retitle(b, kept.finding, likely ? VT_LIKELY : VT_POSSIBLE,
+               "%s %s held by a call that ran out of memory before: an exception that is kept keeps the "
+               "variables of its frames alive%s.",
+               vt_format_bytes(bytes, kept.bytes), likely ? "are still" : "may still be",
+               kept.collected ? "; so does a list that the call filled" : "");
     vt_show_sites(b, kept.finding, EVIDENCE_MAX);
     vt_add_evidence(b, kept.finding, "That call failed in %s, %s after the start; it is not running any more.",
                     vt_place_of(b, place, failure->stack, failure->python_stack),

@@ -50,12 +50,15 @@ static int larger_first(const void *left, const void *right)
     return (a->place > b->place) - (a->place < b->place);
 }
 
-/* What had been freed at the model's moment, as far as the site's figures tell: at `finalize` these are of later. */
+/* What had been freed at the model's moment, at most: at recorded moments the site's figures are of later, and what was live
+ * then had not been freed. */
 static uint64_t freed_by_then(const struct vt_model *m, const struct vt_site_row *row)
 {
-    if (m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE && row->record->alloc_calls >= row->live_count)
-        return row->record->alloc_calls - row->live_count;
-    return row->record->free_calls + row->record->retired;
+    uint64_t freed = row->record->free_calls + row->record->retired, made = row->record->alloc_calls;
+
+    if (m->recorded && made >= row->live_count && made - row->live_count < freed)
+        return made - row->live_count;
+    return freed;
 }
 
 struct vt_place_sum *vt_row_places_sum(struct vt_finding_builder *b, const struct vt_row_places *rp, const bool *taken,
@@ -82,6 +85,8 @@ struct vt_place_sum *vt_row_places_sum(struct vt_finding_builder *b, const struc
         sum->count += row->live_count;
         sum->made += row->record->alloc_calls;
         sum->freed += freed_by_then(rp->model, row);
+        sum->requested += row->requested_bytes;
+        sum->retired += row->record->retired;
     }
     for (i = 0; i < rp->places.count; i++)
         if (sums[i].place)
@@ -102,17 +107,19 @@ void vt_show_place(struct vt_finding_builder *b, struct vt_finding *finding, con
                     (unsigned long long)sum->made, (unsigned long long)sum->freed);
 }
 
-void vt_show_sites(struct vt_finding_builder *b, struct vt_finding *finding, uint32_t most)
+struct vt_place_sum *vt_sum_sites(struct vt_finding_builder *b, const struct vt_finding *finding,
+                                  struct vt_row_places *places, uint32_t *count)
 {
     const struct vt_model *m = b->model;
     bool *taken = calloc(m->site_count ? m->site_count : 1, sizeof *taken);
-    struct vt_row_places places;
-    struct vt_place_sum *list;
-    uint32_t count, i;
+    struct vt_place_sum *list = NULL;
+    uint32_t i;
 
+    memset(places, 0, sizeof *places);
+    *count = 0;
     if (!taken) {
         b->no_memory = true;
-        return;
+        return NULL;
     }
     for (i = 0; i < finding->site_count && i < SITES_MAX; i++) {
         const struct vt_site_row *row = vt_model_site(m, finding->sites[i]);
@@ -120,12 +127,20 @@ void vt_show_sites(struct vt_finding_builder *b, struct vt_finding *finding, uin
         if (row)
             taken[row - m->sites] = true;
     }
-    if (vt_row_places_build(b, &places, taken, m->site_count)) {
-        list = vt_row_places_sum(b, &places, taken, &count);
-        for (i = 0; i < count && i < most; i++)
-            vt_show_place(b, finding, &list[i]);
-        free(list);
-    }
-    vt_row_places_free(&places);
+    if (vt_row_places_build(b, places, taken, m->site_count))
+        list = vt_row_places_sum(b, places, taken, count);
     free(taken);
+    return list;
+}
+
+void vt_show_sites(struct vt_finding_builder *b, struct vt_finding *finding, uint32_t most)
+{
+    struct vt_row_places places;
+    uint32_t count, i;
+    struct vt_place_sum *list = vt_sum_sites(b, finding, &places, &count);
+
+    for (i = 0; i < count && i < most; i++)
+        vt_show_place(b, finding, &list[i]);
+    free(list);
+    vt_row_places_free(&places);
 }

@@ -5,6 +5,7 @@
  * (findings_live.c); these say by which call it would go.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
@@ -41,10 +42,25 @@ static uint64_t retired_bytes(const struct vt_site *site)
     return bytes < 9e18 ? (uint64_t)bytes : 0; /* more only in a damaged file */
 }
 
+static void show_resets(struct vt_finding_builder *b, struct vt_finding *finding)
+{
+    char name[VT_PLACE_NAME];
+    struct vt_row_places places;
+    uint32_t count, i;
+    struct vt_place_sum *list = vt_sum_sites(b, finding, &places, &count);
+
+    for (i = 0; i < count && i < EVIDENCE_MAX; i++)
+        vt_add_evidence(b, finding, "%llu of %llu (%s) by %s.", (unsigned long long)list[i].retired,
+                        (unsigned long long)list[i].made, vt_kind_name(list[i].place->site->kind),
+                        vt_place_name(name, list[i].place));
+    free(list);
+    vt_row_places_free(&places);
+}
+
 static void find_resets(struct vt_finding_builder *b)
 {
     const struct vt_model *m = b->model;
-    char bytes[VT_FORMAT_BYTES], place[VT_PLACE_BYTES];
+    char bytes[VT_FORMAT_BYTES];
     struct vt_finding *finding;
     uint64_t count = 0, sum = 0;
     uint32_t i;
@@ -60,17 +76,10 @@ static void find_resets(struct vt_finding_builder *b)
                              "%llu allocation%s (about %s) %s live when the context was reset or destroyed.",
                              (unsigned long long)count, count == 1 ? "" : "s", vt_format_bytes(bytes, sum),
                              count == 1 ? "was" : "were");
-    for (i = 0; i < m->site_count; i++) {
-        const struct vt_site *site = m->sites[i].record;
-
-        if (!goes_with_context(&m->sites[i]))
-            continue;
-        if (finding->evidence_count < EVIDENCE_MAX)
-            vt_add_evidence(b, finding, "%llu of %llu (%s) by %s.", (unsigned long long)site->retired,
-                            (unsigned long long)site->alloc_calls, vt_kind_name(site->kind),
-                            vt_place_of(b, place, site->stack, site->python_stack));
-        vt_add_site(b, finding, m->sites[i].index);
-    }
+    for (i = 0; i < m->site_count; i++)
+        if (goes_with_context(&m->sites[i]))
+            vt_add_site(b, finding, m->sites[i].index);
+    show_resets(b, finding);
     vt_add_advice(b, finding, 0,
                   "Free them first: pointers into a context that is gone are invalid, and freeing them later fails, or "
                   "frees what has the address by then.");
@@ -94,6 +103,7 @@ static const struct {
 
 struct held {
     uint64_t count, bytes;
+    uint32_t site; /* index */
 };
 
 /* What a place holds of one line of the table: by its slots, which say what keeps physical memory. */
@@ -103,7 +113,7 @@ static struct held held_by(const struct vt_model *m, uint32_t index, size_t line
     uint64_t first = m->recorded ? m->recorded->first_slot : 0,
              count = m->recorded ? m->recorded->slots : vt_reading_count(m->reading, section), i;
     const struct vt_slot *slot;
-    struct held held = {0};
+    struct held held = {.site = index};
 
     for (i = 0; i < count && (slot = vt_reading_record(m->reading, section, first + i)); i++)
         if (slot->kind == forgotten[line].kind && slot->site == index &&
@@ -114,33 +124,60 @@ static struct held held_by(const struct vt_model *m, uint32_t index, size_t line
     return held;
 }
 
+/* One line per name; held: one per site of the finding. */
+static void show_forgotten(struct vt_finding_builder *b, struct vt_finding *finding, const struct held *held,
+                           size_t sites)
+{
+    char bytes[VT_FORMAT_BYTES], name[VT_PLACE_NAME];
+    struct vt_row_places places;
+    uint32_t count, k;
+    size_t i;
+    struct vt_place_sum *list = vt_sum_sites(b, finding, &places, &count);
+
+    for (k = 0; k < count && k < EVIDENCE_MAX; k++) {
+        struct held all = {0};
+
+        for (i = 0; i < sites; i++) {
+            const struct vt_site_row *row = vt_model_site(b->model, held[i].site);
+            const struct vt_place *place = row ? vt_row_place(&places, (uint32_t)(row - b->model->sites)) : NULL;
+
+            if (place && place->name == list[k].place->name) {
+                all.count += held[i].count;
+                all.bytes += held[i].bytes;
+            }
+        }
+        vt_add_evidence(b, finding, "%s in %llu by %s.", vt_format_bytes(bytes, all.bytes),
+                        (unsigned long long)all.count, vt_place_name(name, list[k].place));
+    }
+    free(list);
+    vt_row_places_free(&places);
+}
+
 static void find_forgotten(struct vt_finding_builder *b, size_t line)
 {
     const struct vt_model *m = b->model;
-    char title[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES], place[VT_PLACE_BYTES];
+    char title[VT_PLACE_BYTES], bytes[VT_FORMAT_BYTES];
     struct vt_finding *finding = NULL;
-    struct held all = {0}, held;
+    struct held all = {0}, held[SITES_MAX], *each = held;
     uint32_t i, looked = 0;
 
     for (i = 0; i < m->site_count && looked < SITES_MAX; i++) {
         if (!is_own(&m->sites[i]) || m->sites[i].record->kind != forgotten[line].kind || !m->sites[i].live_count)
             continue;
         looked++;
-        held = held_by(m, m->sites[i].index, line);
-        if (!held.count || vt_is_suppressed(b, &m->sites[i]))
+        *each = held_by(m, m->sites[i].index, line);
+        if (!each->count || vt_is_suppressed(b, &m->sites[i]))
             continue;
         if (!finding)
             finding = vt_new_finding(b, VT_FAMILY_MISUSE, VT_POSSIBLE, "%s", "");
-        all.count += held.count;
-        all.bytes += held.bytes;
-        if (finding->evidence_count < EVIDENCE_MAX)
-            vt_add_evidence(b, finding, "%s in %llu by %s.", vt_format_bytes(bytes, held.bytes),
-                            (unsigned long long)held.count,
-                            vt_place_of(b, place, m->sites[i].record->stack, m->sites[i].record->python_stack));
+        all.count += each->count;
+        all.bytes += each->bytes;
+        each++;
         vt_add_site(b, finding, m->sites[i].index);
     }
     if (!finding)
         return;
+    show_forgotten(b, finding, held, (size_t)(each - held));
     snprintf(title, sizeof title, forgotten[line].what, all.count == 1 ? "" : "s", all.count == 1 ? "s" : "",
              vt_format_bytes(bytes, all.bytes));
     vt_retitle(b, finding, VT_POSSIBLE, "%llu %s.", (unsigned long long)all.count, title);

@@ -3,6 +3,7 @@
  * libraries keep for each thread and stream. Possible findings, but for padding that is large: the figures are exact, but
  * whether it matters is the program's to say.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/finding_rules.h"
@@ -32,10 +33,26 @@ static uint64_t padding(const struct vt_model *m, const struct vt_site_row *row)
     return row->live_bytes - row->requested_bytes;
 }
 
+static void show_padding(struct vt_finding_builder *b, struct vt_finding *finding)
+{
+    char asked[VT_FORMAT_BYTES], took[VT_FORMAT_BYTES], name[VT_PLACE_NAME];
+    struct vt_row_places places;
+    uint32_t count, i;
+    struct vt_place_sum *list = vt_sum_sites(b, finding, &places, &count);
+
+    for (i = 0; i < count && i < EVIDENCE_MAX; i++)
+        vt_add_evidence(b, finding, "%s asked for, %s taken (%.0f %% more) in %llu by %s.",
+                        vt_format_bytes(asked, list[i].requested), vt_format_bytes(took, list[i].bytes),
+                        100.0 * (double)(list[i].bytes - list[i].requested) / (double)list[i].requested,
+                        (unsigned long long)list[i].count, vt_place_name(name, list[i].place));
+    free(list);
+    vt_row_places_free(&places);
+}
+
 static void find_padding(struct vt_finding_builder *b)
 {
     const struct vt_model *m = b->model;
-    char waste[VT_FORMAT_BYTES], asked[VT_FORMAT_BYTES], took[VT_FORMAT_BYTES], place[VT_PLACE_BYTES];
+    char waste[VT_FORMAT_BYTES], took[VT_FORMAT_BYTES];
     uint64_t all = 0, live = 0;
     struct vt_finding *finding;
     uint32_t i;
@@ -50,19 +67,10 @@ static void find_padding(struct vt_finding_builder *b)
     finding = vt_new_finding(b, VT_FAMILY_WASTE, all >= PADDING_LIKELY && all >= live / 2 ? VT_LIKELY : VT_POSSIBLE,
                              "%s of %s are padding: rows are rounded up to the pitch.", vt_format_bytes(waste, all),
                              vt_format_bytes(took, live));
-    for (i = 0; i < m->site_count; i++) {
-        const struct vt_site_row *row = &m->sites[i];
-
-        if (!padding(m, row))
-            continue;
-        if (finding->evidence_count < EVIDENCE_MAX)
-            vt_add_evidence(b, finding, "%s asked for, %s taken (%.0f %% more) in %llu by %s.",
-                            vt_format_bytes(asked, row->requested_bytes), vt_format_bytes(took, row->live_bytes),
-                            100.0 * (double)padding(m, row) / (double)row->requested_bytes,
-                            (unsigned long long)row->live_count,
-                            vt_place_of(b, place, row->record->stack, row->record->python_stack));
-        vt_add_site(b, finding, row->index);
-    }
+    for (i = 0; i < m->site_count; i++)
+        if (padding(m, &m->sites[i]))
+            vt_add_site(b, finding, m->sites[i].index);
+    show_padding(b, finding);
     vt_add_advice(
         b, finding, all,
         "Put several narrow rows into one, or use linear memory: the pitch only pays for rows that are longer "
@@ -79,10 +87,24 @@ static uint64_t rounding(const struct vt_site_row *row)
     return row->live_count * ALIGNMENT - row->live_bytes;
 }
 
+static void show_tiny(struct vt_finding_builder *b, struct vt_finding *finding)
+{
+    char bytes[VT_FORMAT_BYTES], name[VT_PLACE_NAME];
+    struct vt_row_places places;
+    uint32_t count, i;
+    struct vt_place_sum *list = vt_sum_sites(b, finding, &places, &count);
+
+    for (i = 0; i < count && i < EVIDENCE_MAX; i++)
+        vt_add_evidence(b, finding, "%llu of %s on average by %s.", (unsigned long long)list[i].count,
+                        vt_format_bytes(bytes, list[i].bytes / list[i].count), vt_place_name(name, list[i].place));
+    free(list);
+    vt_row_places_free(&places);
+}
+
 static void find_tiny(struct vt_finding_builder *b)
 {
     const struct vt_model *m = b->model;
-    char bytes[VT_FORMAT_BYTES], waste[VT_FORMAT_BYTES], place[VT_PLACE_BYTES];
+    char waste[VT_FORMAT_BYTES];
     struct vt_finding *finding = NULL;
     uint64_t all = 0, count = 0;
     uint32_t i;
@@ -96,14 +118,11 @@ static void find_tiny(struct vt_finding_builder *b)
             finding = vt_new_finding(b, VT_FAMILY_WASTE, VT_POSSIBLE, "%s", "");
         all += rounding(row);
         count += row->live_count;
-        if (finding->evidence_count < EVIDENCE_MAX)
-            vt_add_evidence(b, finding, "%llu of %s on average by %s.", (unsigned long long)row->live_count,
-                            vt_format_bytes(bytes, row->live_bytes / row->live_count),
-                            vt_place_of(b, place, row->record->stack, row->record->python_stack));
         vt_add_site(b, finding, row->index);
     }
     if (!finding)
         return;
+    show_tiny(b, finding);
     vt_retitle(b, finding, VT_POSSIBLE,
                "%llu tiny allocations take %d bytes each at least: %s or more of that nobody asked for.",
                (unsigned long long)count, ALIGNMENT, vt_format_bytes(waste, all));

@@ -39,6 +39,9 @@ bool vt_growth_is_active(const struct vt_model *model, const struct vt_site_row 
 /* Bytes of a row that were made in ticks after `from` and before the present one, per tick. */
 double vt_growth_rate(const struct vt_births *births, uint32_t row, uint64_t from);
 
+/* For qsort(): times or ticks (uint64_t), ascending. */
+int vt_growth_compare(const void *left, const void *right);
+
 /* Judges each row by itself, then those of one chain together. */
 void vt_growth_judge(struct vt_finding_builder *b, const struct vt_births *births, const struct vt_row_places *places,
                      struct vt_opinion *opinions);

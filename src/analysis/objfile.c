@@ -62,7 +62,8 @@ static bool ends_with(const char *text, const char *end)
 /* Names that stand for no file, or that mean another one to every process. */
 static bool is_no_file(const char *path)
 {
-    return path[0] != '/' || !strncmp(path, "/proc/", 6) || !strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/memfd:", 7);
+    return path[0] != '/' || !strncmp(path, "/proc/", 6) || !strncmp(path, "/dev/fd/", 8) ||
+           !strncmp(path, "/memfd:", 7);
 }
 
 static uint64_t change_time(int fd)

@@ -123,7 +123,7 @@ static void read_symbols(struct vt_object *o)
     }
     if (!o->symbols_complete && (added = next_symbol(o)) && vt_object_loop(o, added))
         o->symbol_count++;
-    if (o->symbol_count)
+    if (o->symbols)
         qsort(o->symbols, o->symbol_count, sizeof *o->symbols, by_start);
 }
 

@@ -8,8 +8,8 @@
 
 #include "analysis/format.h"
 
-#define OUTWARDS_MAX 8 /* callers looked at for one that differs */
-#define CALLER_BYTES 96
+#define OUTWARDS_MAX 8  /* callers looked at for one that differs: helpers in helpers; the rest is in the stacks */
+#define CALLER_BYTES 96 /* of a name (VT_PLACE_NAME), for the shown caller */
 
 /* The index of the next visible frame outside of `at`, or count. */
 static uint32_t next_visible(const struct vt_trace *trace, uint32_t at)
@@ -76,7 +76,7 @@ static void tell_apart(struct vt_places *p, uint32_t first)
 }
 
 /* Finds the first place that is the same, for each of the three ways to be the same. */
-static void compare(struct vt_places *p)
+static void find_firsts(struct vt_places *p)
 {
     uint32_t i, j;
 
@@ -115,7 +115,7 @@ int vt_places_build(struct vt_places *p, const struct vt_reading *reading, struc
         if (vt_trace_build(&place->trace, reading, symbols, style, place->site->stack, place->site->python_stack))
             return -ENOMEM;
     }
-    compare(p);
+    find_firsts(p);
     return 0;
 }
 

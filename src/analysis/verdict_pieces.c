@@ -10,6 +10,17 @@
 /* Blocks above this size are then never cut up: tensors of training programs are rarely larger, so most still fit. */
 #define SPLIT_MIB 512
 
+/*
+ * Requests of sizes that vary (sequences, batches that are not full) each get a segment that fits none of the others. It
+ * shows in segments that live blocks keep: SIZES_MIN sizes and more, which would be half as many and less if PyTorch rounded
+ * requests up to one of ROUNDING_DIVISIONS sizes between two powers of two. Its segments up to SHARED_SEGMENT are of one size
+ * whatever was asked for (c10/cuda/CUDACachingAllocator.cpp: kLargeBuffer).
+ */
+#define SIZES_MIN 8
+#define SIZES_MAX 64 /* more sizes say no more */
+#define ROUNDING_DIVISIONS 8
+#define SHARED_SEGMENT (20ull << 20)
+
 /* The sites whose tensors keep free memory of the device in pieces, most bytes first. */
 static uint32_t pinning_sites(const struct vt_finding_builder *b, const struct vt_refusal *r,
                               struct vt_pinning *pinnings, const struct vt_site **sites)
@@ -29,20 +40,20 @@ static uint32_t pinning_sites(const struct vt_finding_builder *b, const struct v
 static void show_pinnings(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
     struct vt_pinning pinnings[VT_HOLDERS_MAX];
-    const struct vt_site *sites[VT_HOLDERS_MAX + 1];
+    const struct vt_site *sites[VT_HOLDERS_MAX] = {NULL};
     uint32_t count = pinning_sites(b, r, pinnings, sites), i, shown = 0;
     char name[VT_PLACE_NAME], pinned[VT_FORMAT_BYTES], bytes[VT_FORMAT_BYTES];
     struct vt_places places;
 
     if (vt_places_build(&places, b->model->reading, b->symbols, b->style, sites, count))
-        b->no_memory = true;
-    for (i = 0; i < places.count; i++) {
+        b->no_memory = true; /* what is shown then is thrown away */
+    for (i = 0; i < count && !b->no_memory; i++) {
         struct vt_pinning *first = &pinnings[places.list[i].name];
 
         first->blocks += &pinnings[i] == first ? 0 : pinnings[i].blocks;
         first->live_bytes += &pinnings[i] == first ? 0 : pinnings[i].live_bytes;
     }
-    for (i = 0; i < places.count; i++) {
+    for (i = 0; i < count && !b->no_memory; i++) {
         vt_add_site(b, finding, pinnings[i].site);
         if (places.list[i].name != i || shown++ >= VT_SHOWN_MAX)
             continue;
@@ -69,11 +80,55 @@ static void show_room(struct vt_finding_builder *b, struct vt_finding *finding, 
                         vt_format_bytes(bytes, r->pools->reserved + r->failure->requested_bytes));
 }
 
+/* Adds a size to those that are known; returns their number. */
+static uint32_t add_size(uint64_t *sizes, uint32_t count, uint64_t bytes)
+{
+    uint32_t i;
+
+    for (i = 0; i < count; i++)
+        if (sizes[i] == bytes)
+            return count;
+    sizes[count] = bytes;
+    return count + 1;
+}
+
+/* As PyTorch rounds a request with roundup_power2_divisions. */
+static uint64_t rounded_up(uint64_t bytes)
+{
+    uint64_t step = (1ull << (63 - __builtin_clzll(bytes))) / ROUNDING_DIVISIONS, beyond = bytes % step;
+
+    return beyond ? bytes - beyond + step : bytes;
+}
+
+/* The number of sizes of segments that live blocks keep, if rounding would make them few; else 0. */
+static uint32_t sizes_that_vary(const struct vt_refusal *r)
+{
+    uint64_t sizes[SIZES_MAX], rounded[SIZES_MAX];
+    uint32_t count = 0, after = 0, i;
+
+    for (i = 0; i < r->segments->segment_count && count < SIZES_MAX; i++) {
+        const struct vt_segment *segment = &r->segments->segments[i];
+
+        if (segment->device != r->failure->device || !segment->pinned || segment->capture ||
+            segment->bytes <= SHARED_SEGMENT)
+            continue;
+        count = add_size(sizes, count, segment->bytes);
+        after = add_size(rounded, after, rounded_up(segment->bytes));
+    }
+    return count >= SIZES_MIN && after <= count / 2 ? count : 0;
+}
+
+static bool is_set_for_torch(const struct vt_finding_builder *b, const char *option)
+{
+    return vt_setting_has(b->model->reading, "PYTORCH_CUDA_ALLOC_CONF", option) ||
+           vt_setting_has(b->model->reading, "PYTORCH_ALLOC_CONF", option);
+}
+
 static void advise_torch(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r,
                          uint64_t usable)
 {
-    const struct vt_reading *reading = b->model->reading;
     uint64_t split = r->pools->split_free < usable ? r->pools->split_free : usable;
+    uint32_t sizes = sizes_that_vary(r);
 
     if (r->pools->expandable) { /* they give pieces back by themselves, but only to their own stream and pool */
         vt_add_advice(b, finding, 0,
@@ -84,12 +139,17 @@ static void advise_torch(struct vt_finding_builder *b, struct vt_finding *findin
     vt_add_advice(b, finding, usable,
                   "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: free pieces are then given back and used "
                   "together. (Some versions ignore its newer name, PYTORCH_ALLOC_CONF.)");
-    if (split >= VT_WORTH && !vt_setting_has(reading, "PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb") &&
-        !vt_setting_has(reading, "PYTORCH_ALLOC_CONF", "max_split_size_mb"))
+    if (split >= VT_WORTH && !is_set_for_torch(b, "max_split_size_mb"))
         vt_add_advice(b, finding, split,
                       "Where those can't be had: PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:%u, so that larger segments "
                       "are not cut up for small tensors.",
                       SPLIT_MIB);
+    if (sizes && !is_set_for_torch(b, "roundup_power2_divisions"))
+        vt_add_advice(b, finding, 0,
+                      "Live tensors keep segments of %u sizes: what is asked for varies. "
+                      "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:%d lets near sizes share (and takes up to an "
+                      "eighth more for each), or pad batches to a few sizes.",
+                      sizes, ROUNDING_DIVISIONS);
 }
 
 struct vt_finding *vt_verdict_pieces(struct vt_finding_builder *b, const struct vt_refusal *r)

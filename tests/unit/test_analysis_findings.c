@@ -134,6 +134,57 @@ static void test_pool_keeps(void **state)
     fixture_end(&f);
 }
 
+/* A pool keeps no more than the card's own reading leaves for it, and what is live at the moment shown is in use. */
+static void test_pool_keeps_what_the_card_allows(void **state)
+{
+    struct vt_pool pool = {.handle = 1,
+                           .flags = VT_POOL_DEFAULT,
+                           .release_threshold = UINT64_MAX,
+                           .peak_bytes = 64 * MIB,
+                           .after_trim_peak = 64 * MIB};
+    struct vt_device card = {.total_bytes = 8192 * MIB, .context_bytes = 512 * MIB};
+    struct vt_usage usage = {.time_ns = 1,
+                             .moment = VT_NONE,
+                             .cause = VT_USAGE_END,
+                             .total_bytes = 8192 * MIB,
+                             .reserved_bytes = VT_UNKNOWN_BYTES,
+                             .free_bytes = 7660 * MIB, /* 512 of the context, 20 more */
+                             .own_bytes = 0};
+    struct vt_moment moment = {.kind = VT_MOMENT_FINALIZE, .failure = VT_NONE, .name = "finalize"};
+    struct vt_moment_site held = {.live_bytes = 48 * MIB, .live_count = 3};
+    struct vt_usage *record;
+    struct opened o;
+    struct fixture f;
+    uint32_t site;
+
+    (void)state;
+    site = begin_healthy(&f, VT_KIND_ASYNC);
+    fixture_add(&f, VT_POOLS, &pool);
+    fixture_add(&f, VT_DEVICES, &card);
+    record = (struct vt_usage *)fixture_record(&f, VT_USAGES, fixture_add(&f, VT_USAGES, &usage));
+    open_at(&o, &f, NULL);
+    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 20 * MIB);
+    close_it(&o);
+    record->free_bytes = 7680 * MIB;
+    open_at(&o, &f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_CACHE));
+    close_it(&o);
+
+    /* 48 MiB of the pool were live when the program's own code had ended, and are freed by the interpreter. */
+    record->free_bytes = 7000 * MIB;
+    held.site = site;
+    moment.first_site = fixture_section(&f, VT_MOMENT_SITES)->count;
+    fixture_add(&f, VT_MOMENT_SITES, &held);
+    moment.sites = 1;
+    fixture_add(&f, VT_MOMENTS, &moment);
+    open_at(&o, &f, NULL);
+    assert_string_equal(o.a.model.moment, "finalize");
+    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 16 * MIB);
+    assert_non_null(strstr(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->evidence[0], "Live in the pool: 48.00 MiB"));
+    close_it(&o);
+    fixture_end(&f);
+}
+
 static void test_oom_verdicts(void **state)
 {
     struct vt_failure oom = {.kind = VT_FAILURE_OOM,
@@ -231,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_healthy),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_pool_keeps),
+        cmocka_unit_test(test_pool_keeps_what_the_card_allows),
         cmocka_unit_test(test_oom_verdicts),
         cmocka_unit_test(test_late_frees),
         cmocka_unit_test(test_kept_from_the_start),

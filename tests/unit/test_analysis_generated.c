@@ -96,8 +96,8 @@ static void test_names(void **state)
     HIDDEN("libc.so.6+0x1000", NULL, "</usr/lib/libc.so.6>", app);
     PLACE("?+0x1000", llvmlite, "?", app); /* nothing is known: nothing is claimed */
     /* A file that a program made for itself. */
-    PLACE("Triton launcher+0x1000", NULL, "/home/u/.triton/cache/AB12/__triton_launcher.cpython-312-x86_64-linux-gnu.so",
-          app);
+    PLACE("Triton launcher+0x1000", NULL,
+          "/home/u/.triton/cache/AB12/__triton_launcher.cpython-312-x86_64-linux-gnu.so", app);
     PLACE("Triton's CUDA helper+0x1000", NULL, "/home/u/.triton/cache/AB12/cuda_utils.cpython-312-x86_64-linux-gnu.so",
           app);
     PLACE("cuda_utils.cpython-312-x86_64-linux-gnu.so+0x1000", NULL,

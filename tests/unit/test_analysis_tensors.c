@@ -426,10 +426,63 @@ static void test_kept_exception(void **state)
     unlive(&t, slots[0]);
     unlive(&t, slots[1]);
     finalize(&t);
+    open_at(&o, &t.f, "oom-2"); /* not freed yet, then */
+    assert_non_null(strstr(find(&o, VT_FAMILY_PENDING, VT_LIKELY)->evidence[0], ": 2 allocated, 0 freed."));
+    close_it(&o);
     open_at(&o, &t.f, NULL);
     assert_false(has_family(&o, VT_FAMILY_PENDING));
     assert_false(has_family(&o, VT_FAMILY_LEAK));
     assert_int_equal(find(&o, VT_FAMILY_LIMIT, VT_LIKELY)->site_count, 2); /* the first failure: who held memory then */
+    close_it(&o);
+    tensors_end(&t);
+}
+
+/* A loop fills a list of the program's until memory is out; the exception is caught, and the program goes on. */
+static void test_filled_list(void **state)
+{
+    uint32_t module, fill, held, later, layers, slots[4], i;
+    struct opened o;
+    struct tensors t;
+
+    (void)state;
+    next = 0;
+    begin(&t);
+    module = python_line(&t, 0, "<module>", 19);
+    fill = python_line(&t, module, "fill", 15);
+    held = place(&t, t.tensor, 0, fill);
+    for (i = 0; i < 4; i++)
+        slots[i] = keep(&t, held, GIB);
+    refused(&t, fill, GIB, "oom-1");
+    later = place(&t, t.tensor, 0, python_line(&t, 0, "<module>", 25)); /* that call is over */
+    same_code(&t, site_record(&t.f, later)->python_stack, module);
+    keep(&t, later, MIB);
+    finalize(&t);
+    open_at(&o, &t.f, NULL);
+    assert_null(find(&o, VT_FAMILY_PENDING, VT_LIKELY));
+    assert_true(names(find(&o, VT_FAMILY_PENDING, VT_POSSIBLE), held)); /* the list may be a variable of fill() */
+    assert_non_null(strstr(find(&o, VT_FAMILY_PENDING, VT_POSSIBLE)->title,
+                           "4.00 GiB may still be held by a call that ran out of memory before"));
+    assert_non_null(strstr(find(&o, VT_FAMILY_PENDING, VT_POSSIBLE)->title, "so does a list that the call filled."));
+    close_it(&o);
+
+    /* The same in a module's forward: layers, and what their graph keeps. */
+    layers = fixture_python(&t.f, fill, MODULE_PY, "_call_impl", 100);
+    layers = fixture_python(&t.f, layers, "/env/lib/python3.12/site-packages/torch/nn/modules/linear.py", "forward",
+                            125);
+    site_record(&t.f, held)->python_stack = layers;
+    ((struct vt_failure *)fixture_record(&t.f, VT_FAILURES, 0))->python_stack = layers;
+    open_at(&o, &t.f, NULL);
+    assert_true(names(find(&o, VT_FAMILY_PENDING, VT_LIKELY), held));
+    close_it(&o);
+
+    /* Some of it is freed while the call does not run: its frames can't have held that, nor the rest. */
+    ((struct vt_moment *)fixture_record(&t.f, VT_MOMENTS, 1))->name[0] = 'x';
+    ((struct vt_moment *)fixture_record(&t.f, VT_MOMENTS, 1))->kind = VT_MOMENT_NAMED;
+    unlive(&t, slots[2]);
+    unlive(&t, slots[3]);
+    finalize(&t);
+    open_at(&o, &t.f, NULL);
+    assert_false(has_family(&o, VT_FAMILY_PENDING));
     close_it(&o);
     tensors_end(&t);
 }
@@ -526,12 +579,19 @@ static void test_disagreement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_validation_keeps_graphs), cmocka_unit_test(test_optimizer_state),
-        cmocka_unit_test(test_growth_with_steps),       cmocka_unit_test(test_growth_with_frees),
-        cmocka_unit_test(test_autocast_cache),          cmocka_unit_test(test_workspace_per_stream),
-        cmocka_unit_test(test_views_keep_results),      cmocka_unit_test(test_growth_over_minutes),
-        cmocka_unit_test(test_kept_exception),          cmocka_unit_test(test_pinned_rounding),
-        cmocka_unit_test(test_segments_do_not_leak),    cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_validation_keeps_graphs),
+        cmocka_unit_test(test_optimizer_state),
+        cmocka_unit_test(test_growth_with_steps),
+        cmocka_unit_test(test_growth_with_frees),
+        cmocka_unit_test(test_autocast_cache),
+        cmocka_unit_test(test_workspace_per_stream),
+        cmocka_unit_test(test_views_keep_results),
+        cmocka_unit_test(test_growth_over_minutes),
+        cmocka_unit_test(test_kept_exception),
+        cmocka_unit_test(test_filled_list),
+        cmocka_unit_test(test_pinned_rounding),
+        cmocka_unit_test(test_segments_do_not_leak),
+        cmocka_unit_test(test_disagreement),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -332,6 +332,58 @@ static void test_pieces(void **state)
     tensors_end(&t);
 }
 
+/* Segments of 12 sizes, `step` apart, each kept by a small tensor. */
+static void strand_segments(struct tensors *t, uint64_t step)
+{
+    uint32_t segments, tensors, i;
+
+    begin(t);
+    fill(t, 9 * GIB);
+    segments = segment_place(t, "batch", 20);
+    tensors = tensor_place(t, "remember", 21);
+    for (i = 0; i < 12; i++, next += GIB) {
+        hold(t, segments, next, 258 * MIB + i * step);
+        hold(t, tensors, next + 128 * MIB, MIB);
+    }
+    driver_refuses(t, GIB, 256 * MIB);
+}
+
+/* Requests whose sizes vary strand segments; rounding them helps only if it makes few sizes of many. */
+static void test_sizes_that_vary(void **state)
+{
+    const struct vt_finding *finding;
+    struct opened o;
+    struct tensors t;
+
+    (void)state;
+    strand_segments(&t, 2 * MIB);
+    open_at(&o, &t.f, "oom-1");
+    finding = find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY);
+    assert_non_null(finding);
+    check_advice(finding, "roundup_power2_divisions:8", 0, false);
+    check_advice(finding, "segments of 12 sizes", 0, false);
+    close_it(&o);
+    fixture_header(&t.f)->environment = fixture_string(&t.f, "PYTORCH_ALLOC_CONF=roundup_power2_divisions:4");
+    open_at(&o, &t.f, "oom-1");
+    assert_null(advice(find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY), "roundup_power2_divisions"));
+    close_it(&o);
+    tensors_end(&t);
+
+    strand_segments(&t, 32 * MIB); /* as far apart as rounding would put them */
+    open_at(&o, &t.f, "oom-1");
+    assert_non_null(find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY));
+    assert_null(advice(find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY), "roundup_power2_divisions"));
+    close_it(&o);
+    tensors_end(&t);
+
+    strand_segments(&t, 0); /* one size fits all */
+    open_at(&o, &t.f, "oom-1");
+    assert_non_null(find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY));
+    assert_null(advice(find(&o, VT_FAMILY_FRAGMENTATION, VT_LIKELY), "roundup_power2_divisions"));
+    close_it(&o);
+    tensors_end(&t);
+}
+
 /* A free block of that size lies beside a live one, and PyTorch asked the driver all the same. */
 static void test_pending(void **state)
 {
@@ -721,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_other_process),
         cmocka_unit_test(test_unlisted_process),
         cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_sizes_that_vary),
         cmocka_unit_test(test_pending),
         cmocka_unit_test(test_private_pools),
         cmocka_unit_test(test_libraries),

@@ -125,6 +125,71 @@ static void test_padding(void **state)
     tensors_end(&t);
 }
 
+/* Sites of a kind whose memory one helper allocates, for two callers; the second one's stands twice in the program. */
+static void helper_places(struct tensors *t, unsigned kind, uint32_t sites[3])
+{
+    uint32_t total = fixture_total(&t->f, VT_LEVEL_DRIVER, kind, kind == VT_KIND_REGISTERED ? -1 : 0, 0, 0, 0, 0, 0), i;
+
+    for (i = 0; i < 3; i++)
+        sites[i] = place(t, total, fixture_frame(&t->f, fixture_frame(&t->f, 0, t->app, 0x500 + i), t->ours, 0x77),
+                         python_line(t, python_line(t, 0, i ? "validate" : "load", i ? 20 : 10), "buffer", 6));
+}
+
+/* Where one helper allocates for everybody, evidence says who called it, and is one line for each. */
+static void test_who_called(void **state)
+{
+    const struct vt_finding *finding;
+    uint32_t sites[3], i;
+    struct opened o;
+    struct tensors t;
+
+    (void)state;
+    tensors_begin(&t);
+    helper_places(&t, VT_KIND_DEVICE, sites);
+    for (i = 0; i < 3; i++) {
+        hold(&t, sites[i], BASE + i * GIB, (3 - i) * 100 * MIB);
+        site_record(&t.f, sites[i])->requested_bytes = 10 * MIB;
+    }
+    open_at(&o, &t.f, NULL);
+    finding = find(&o, VT_FAMILY_WASTE, VT_LIKELY);
+    assert_int_equal(finding->evidence_count, 2);
+    assert_string_equal(finding->evidence[0], "10.00 MiB asked for, 300.00 MiB taken (2900 % more) in 1 by buffer "
+                                              "(train.py:6) < load (train.py:10).");
+    assert_string_equal(finding->evidence[1], "20.00 MiB asked for, 300.00 MiB taken (1400 % more) in 2 by buffer "
+                                              "(train.py:6) < validate (train.py:20).");
+    assert_int_equal(finding->site_count, 3);
+    close_it(&o);
+
+    for (i = 0; i < 3; i++) {
+        site_record(&t.f, sites[i])->live_count = site_record(&t.f, sites[i])->alloc_calls = 10000;
+        site_record(&t.f, sites[i])->live_bytes = site_record(&t.f, sites[i])->requested_bytes = 160000;
+        site_record(&t.f, sites[i])->retired = i + 1;
+    }
+    open_at(&o, &t.f, NULL);
+    finding = find(&o, VT_FAMILY_WASTE, VT_POSSIBLE);
+    assert_int_equal(finding->evidence_count, 2);
+    assert_string_equal(finding->evidence[0],
+                        "20000 of 16 B on average by buffer (train.py:6) < validate (train.py:20).");
+    finding = titled(&o, "when the context was reset");
+    assert_int_equal(finding->evidence_count, 2);
+    assert_string_equal(finding->evidence[0], "5 of 20000 (device) by buffer (train.py:6) < validate (train.py:20).");
+    assert_string_equal(finding->evidence[1], "1 of 10000 (device) by buffer (train.py:6) < load (train.py:10).");
+    close_it(&o);
+    tensors_end(&t);
+
+    tensors_begin(&t);
+    helper_places(&t, VT_KIND_REGISTERED, sites);
+    for (i = 0; i < 3; i++)
+        hold(&t, sites[i], BASE + i * GIB, (3 - i) * 4 * MIB);
+    open_at(&o, &t.f, NULL);
+    finding = titled(&o, "page-locked");
+    assert_int_equal(finding->evidence_count, 2);
+    assert_string_equal(finding->evidence[0], "12.00 MiB in 1 by buffer (train.py:6) < load (train.py:10).");
+    assert_string_equal(finding->evidence[1], "12.00 MiB in 2 by buffer (train.py:6) < validate (train.py:20).");
+    close_it(&o);
+    tensors_end(&t);
+}
+
 static void test_tiny(void **state)
 {
     const struct vt_finding *finding;
@@ -186,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_handles_and_registrations),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_who_called),
         cmocka_unit_test(test_workspaces_of_threads),
     };
 

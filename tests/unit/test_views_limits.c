@@ -16,6 +16,7 @@
 
 #include "recording/reader.h"
 #include "test_reader_fixture.h"
+#include "views/common.h"
 #include "views/out.h"
 #include "views/views.h"
 
@@ -324,6 +325,52 @@ static void test_wrapper(void **state)
     fixture_end(&f);
 }
 
+/* One place on several cards is one holder, which says so. */
+static void test_several_cards(void **state)
+{
+    struct vt_report_request request = {0};
+    struct fixture f;
+    uint32_t app, stack, first, second;
+    char *text;
+
+    (void)state;
+    fixture_begin(&f);
+    app = fixture_module(&f, "/nowhere/demo", 0);
+    stack = fixture_frame(&f, fixture_frame(&f, 0, app, 0x1000), app, 0x9000);
+    first = fixture_total(&f, VT_LEVEL_DRIVER, VT_KIND_DEVICE, 0, 5 << 20, 2, 5 << 20, 2, 0);
+    second = fixture_total(&f, VT_LEVEL_DRIVER, VT_KIND_DEVICE, 3, 2 << 20, 1, 2 << 20, 1, 0);
+    fixture_site(&f, first, stack, "cudaMalloc", 4 << 20, 1, 1, 0);
+    fixture_site(&f, second, stack, "cudaMalloc", 2 << 20, 1, 1, 0);
+    fixture_site(&f, first, fixture_frame(&f, 0, app, 0x5000), "cudaMalloc", 1 << 20, 1, 1, 0);
+    text = written(vt_summary_write, &f, &request);
+    assert_non_null(strstr(text, "6.00 MiB in 2      demo+0x9000 [device, on 2 GPUs]\n"));
+    assert_non_null(strstr(text, "1.00 MiB in 1      demo+0x5000 [device]\n"));
+    free(text);
+    fixture_end(&f);
+}
+
+/* "rank 1 of -1" is nobody's rank; "what was cut off" is one thing. */
+static void test_ranks_and_gaps(void **state)
+{
+    static const struct {
+        int32_t rank, world;
+        const char *said;
+    } ranks[] = {{1, 8, "rank 1 of 8"}, {1, -1, "rank 1"}, {0, 0, "rank 0"}, {5, 2, "rank 5"}, {2, 2, "rank 2"}};
+    struct vt_model m = {.missing = "what was cut off"};
+    char rank[VT_VIEW_RANK];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        assert_string_equal(
+            vt_view_rank(rank, &(struct vt_header){.rank = ranks[i].rank, .world_size = ranks[i].world}),
+            ranks[i].said);
+    assert_string_equal(vt_view_are_missing(&m), "is missing");
+    strcpy(m.missing, "places");
+    assert_string_equal(vt_view_are_missing(&m), "are missing");
+    strcpy(m.missing, "what came after recording stopped, places");
+    assert_string_equal(vt_view_are_missing(&m), "are missing");
+}
+
 /* A name with a byte that is no UTF-8, and one that is spelled like its escape, stay two in JSON and in text. */
 static void test_names_stay_apart(void **state)
 {
@@ -365,6 +412,8 @@ int main(void)
         cmocka_unit_test(test_repetition),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_wrapper),
+        cmocka_unit_test(test_several_cards),
+        cmocka_unit_test(test_ranks_and_gaps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
