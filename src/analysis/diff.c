@@ -185,6 +185,8 @@ static void describe(struct vt_diff *d, unsigned s, const struct vt_model *m)
     side->pid = h->pid;
     side->rank = h->rank;
     side->recordings++;
+    if (m->missing[0] && !side->incomplete++)
+        memcpy(side->missing, m->missing, sizeof side->missing);
     side->steps = steps > side->steps ? steps : side->steps;
 }
 

@@ -43,8 +43,11 @@ struct vt_diff_side {
     uint64_t device_bytes; /* all that the cards held for it: level driver */
     uint64_t tensor_bytes; /* of it or in other memory of a card: level tensor */
     uint64_t part[VT_DIFF_PARTS];
-    bool parts_known; /* not of VT_DIFF_ALLOCATED */
-    uint64_t rest;    /* of places that found no room to be compared one by one */
+    bool parts_known;    /* not of VT_DIFF_ALLOCATED */
+    uint64_t rest;       /* of places that found no room to be compared one by one */
+    char missing[96];    /* what the first incomplete recording lacks (as in the model); empty: all are whole */
+    uint32_t incomplete; /* recordings */
+    uint32_t unreadable; /* files that may belong to it and can't be read; the caller's */
 };
 
 struct vt_diff_total {

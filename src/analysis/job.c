@@ -49,6 +49,9 @@ void vt_job_free(struct vt_job *job)
     free(job->skews);
     free(job->findings);
     free(job->held);
+    for (i = 0; i < job->note_count; i++)
+        free(job->notes[i]);
+    free(job->notes);
     vt_spots_close(job->places);
     memset(job, 0, sizeof *job);
 }
@@ -64,8 +67,8 @@ void *vt_job_grow(struct vt_job *job, void *array, uint32_t count, size_t bytes)
 
 const char *vt_job_family_name(enum vt_job_family family)
 {
-    static const char *const names[VT_JOB_FAMILY_COUNT] = {"out_of_memory", "died",          "rank_skew",
-                                                           "stray_context", "missing_ranks", "none"};
+    static const char *const names[VT_JOB_FAMILY_COUNT] = {
+        "out_of_memory", "died", "rank_skew", "stray_context", "shared_gpu", "missing_ranks", "none"};
 
     return names[family];
 }
@@ -193,6 +196,7 @@ static void take_identity(struct vt_job_rank *r, const struct vt_model *m, bool 
     snprintf(r->host, sizeof r->host, "%.64s", h->host);
     snprintf(r->program, sizeof r->program, "%.64s", h->program);
     memcpy(r->moment, m->moment, sizeof r->moment);
+    memcpy(r->missing, m->missing, sizeof r->missing);
     vt_model_end_words(r->words, m, status_known, status);
     r->pid = h->pid;
     r->rank = h->rank;
@@ -339,10 +343,11 @@ static int by_rank_and_peak(const void *left, const void *right)
     return a->start_unix_ns < b->start_unix_ns ? -1 : a->start_unix_ns > b->start_unix_ns;
 }
 
-/* Next to nothing beside a process with `peak`? Whoever ran out of memory is nobody's helper. */
+/* Next to nothing beside a process with `peak`? Whoever ran out of memory is nobody's helper; nor is one whose peak may be
+ * what is missing from its recording. */
 static bool is_tiny(const struct vt_job_rank *r, uint64_t peak)
 {
-    return !r->oom && r->peak < VT_JOB_TINY && r->peak <= peak / VT_JOB_TINY_SHARE;
+    return !r->oom && !r->missing[0] && r->peak < VT_JOB_TINY && r->peak <= peak / VT_JOB_TINY_SHARE;
 }
 
 /* The ranks stand together by now, each with its largest process first; those without a rank come before all. */
@@ -367,21 +372,21 @@ static void fold_helpers(struct vt_job *job)
     job->process_count = job->rank_count - job->helper_count;
 }
 
-/* Out of memory first, then whoever died, in the order of time; then by rank; helpers last. */
+/* When it ran out of memory or died; the end of time: it did neither. */
+static uint64_t trouble_of(const struct vt_job_rank *r)
+{
+    return r->oom ? r->oom_unix_ns : r->failed ? r->end_unix_ns : UINT64_MAX;
+}
+
+/* Who ran out of memory or died, in the order of time; then by rank; helpers last. */
 static int as_shown(const void *left, const void *right)
 {
     const struct vt_job_rank *a = left, *b = right;
 
     if (a->helper != b->helper)
         return a->helper ? 1 : -1;
-    if (a->oom != b->oom)
-        return a->oom ? -1 : 1;
-    if (a->oom && a->oom_unix_ns != b->oom_unix_ns)
-        return a->oom_unix_ns < b->oom_unix_ns ? -1 : 1;
-    if (a->failed != b->failed)
-        return a->failed ? -1 : 1;
-    if (a->failed && a->end_unix_ns != b->end_unix_ns)
-        return a->end_unix_ns < b->end_unix_ns ? -1 : 1;
+    if (trouble_of(a) != trouble_of(b))
+        return trouble_of(a) < trouble_of(b) ? -1 : 1;
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
     if (a->peak != b->peak)
@@ -396,6 +401,7 @@ int vt_job_finish(struct vt_job *job)
     fold_helpers(job);
     if (job->rank_count)
         qsort(job->ranks, job->rank_count, sizeof *job->ranks, as_shown);
+    vt_job_add_notes(job);
     vt_job_find_skew(job);
     vt_job_find_all(job);
     return job->no_memory ? -ENOMEM : 0;

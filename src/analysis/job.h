@@ -34,6 +34,9 @@
 #define VT_SKEW_FEW 8   /* more than an eighth of the ranks is a pattern of the program's, and no odd rank */
 #define VT_SKEW_RANKS 3 /* with fewer there is no telling which of them is odd */
 
+/* When a killed process died is known by its last event only: within a second there is no telling who was first. */
+#define VT_JOB_TOGETHER 1000000000ull
+
 struct vt_job_device {
     int ordinal; /* in the process */
     uint8_t uuid[16];
@@ -54,6 +57,7 @@ struct vt_job_rank {
     enum vt_process_end end;
     int32_t exit_code; /* if `end` is VT_PROCESS_EXIT */
     bool oom, failed;  /* failed: killed, or an exit status other than 0 */
+    char missing[96];  /* what its recording lacks (as in the model); empty: it is whole */
     uint64_t start_unix_ns, end_unix_ns, oom_unix_ns, steps;
     struct vt_job_device *devices;
     uint32_t device_count, main; /* main: the one with most memory; VT_NONE: none */
@@ -90,6 +94,7 @@ enum vt_job_family {
     VT_JOB_DIED,
     VT_JOB_SKEW,
     VT_JOB_STRAY,   /* a context on another rank's GPU */
+    VT_JOB_SHARED,  /* all ranks of a host on one of its GPUs */
     VT_JOB_MISSING, /* fewer recordings than ranks */
     VT_JOB_NONE,
     VT_JOB_FAMILY_COUNT
@@ -108,7 +113,7 @@ struct vt_job_finding {
 /* What all ranks hold at one place. */
 struct vt_job_place {
     uint32_t place, ranks;      /* ranks: that hold something there */
-    uint64_t sum, median, most; /* median over all ranks */
+    uint64_t sum, median, most; /* median over all whole recordings */
     uint32_t most_rank;         /* index */
 };
 
@@ -125,6 +130,12 @@ struct vt_job {
     uint32_t finding_count;
     struct vt_job_place *held; /* at the peak; largest sum first */
     uint32_t held_count;
+    uint32_t compared;   /* ranks that were compared: one process of each, that ended in the same way */
+    uint32_t incomplete; /* processes whose recordings lack something */
+    uint32_t
+        unreadable; /* files that may be recordings of the job and can't be read; the caller's, before it finishes */
+    char **notes;   /* sentences about the whole: ranks that are left out, ranks that occur twice */
+    uint32_t note_count;
     bool no_memory; /* noted by the rules; vt_job_finish() reports it */
 };
 
@@ -142,7 +153,7 @@ void vt_job_free(struct vt_job *job);
  * `name` has room for 33 bytes. */
 const char *vt_job_moment(struct vt_reading *reading, char *name);
 
-/* "out_of_memory", "died", "rank_skew", "stray_context", "missing_ranks", "none". */
+/* "out_of_memory", "died", "rank_skew", "stray_context", "shared_gpu", "missing_ranks", "none". */
 const char *vt_job_family_name(enum vt_job_family family);
 const char *vt_job_measure_name(enum vt_job_measure measure); /* "peak", "live" */
 
@@ -150,10 +161,16 @@ const char *vt_job_measure_name(enum vt_job_measure measure); /* "peak", "live" 
 #define VT_JOB_NAME 32
 const char *vt_job_rank_name(char *buffer, const struct vt_job_rank *rank);
 
-/* Is it a rank that others can be compared with? */
-static inline bool vt_job_compares(const struct vt_job_rank *r)
+/* Is it a rank's main process? */
+static inline bool vt_job_is_rank(const struct vt_job_rank *r)
 {
     return r->rank >= 0 && !r->helper;
+}
+
+/* Can it be compared with others? What is missing from a recording is not known to be 0. */
+static inline bool vt_job_compares(const struct vt_job_rank *r)
+{
+    return vt_job_is_rank(r) && !r->missing[0];
 }
 
 /* --- what the parts share; internal to job*.c --- */
@@ -162,8 +179,20 @@ static inline bool vt_job_compares(const struct vt_job_rank *r)
 void vt_job_find_skew(struct vt_job *job);
 /* job_findings.c */
 void vt_job_find_all(struct vt_job *job);
+/* A new finding, its text (printf style), a line of evidence, and a process that it is about (index). Where memory ran out,
+ * which is noted, there is no finding (NULL), or it lacks the rest. */
+struct vt_job_finding *vt_job_new_finding(struct vt_job *job, enum vt_job_family family, enum vt_confidence confidence);
+void vt_job_set_text(struct vt_job *job, char **text, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void vt_job_add_evidence(struct vt_job *job, struct vt_job_finding *finding, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void vt_job_add_rank(struct vt_job *job, struct vt_job_finding *finding, uint32_t index);
+#define VT_JOB_EVIDENCE 8 /* lines of a finding */
+/* job_gpus.c: whose GPUs ranks use: another rank's, or all the same one. */
+void vt_job_find_gpus(struct vt_job *job);
 /* Room for one more element in an array of `count`; NULL: memory ran out (noted). */
 void *vt_job_grow(struct vt_job *job, void *array, uint32_t count, size_t bytes);
+/* job_notes.c: `notes` and `incomplete`, once the processes are sorted. */
+void vt_job_add_notes(struct vt_job *job);
 /* A rank's amount at a place, or NULL. */
 const struct vt_job_amount *vt_job_amount_at(const struct vt_job_rank *rank, uint32_t place);
 

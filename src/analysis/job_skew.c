@@ -17,7 +17,8 @@
 struct field {
     uint32_t *index; /* by bytes, smallest first */
     uint32_t count, median;
-    uint64_t deviation; /* median distance to the median */
+    uint32_t base, most; /* how many of them are the measure, and the last of those */
+    uint64_t deviation;  /* median distance to the median */
     enum vt_job_measure measure;
 };
 
@@ -59,6 +60,31 @@ static bool takes_part(const struct vt_job_rank *r, enum vt_job_measure measure)
     return measure == VT_JOB_PEAK || (r->end == VT_PROCESS_EXIT && !r->oom && !r->failed);
 }
 
+static bool is_dead(const struct vt_job_rank *r)
+{
+    return r->oom || r->failed;
+}
+
+/*
+ * Moves those that are the measure to the front and returns how many there are: those that ended in the same way. The dead
+ * are no measure of the living: a median of them is what was held half-way. With too few of the living nobody is.
+ */
+static uint32_t choose_base(const struct vt_job *job, struct sorted *list, uint32_t count)
+{
+    uint32_t alive = 0, i;
+
+    for (i = 0; i < count; i++)
+        if (!is_dead(&job->ranks[list[i].index])) {
+            struct sorted one = list[i];
+
+            list[i] = list[alive];
+            list[alive++] = one;
+        }
+    if (!alive || alive == count)
+        return count;
+    return alive >= VT_SKEW_RANKS ? alive : 0;
+}
+
 /* Of several processes of a rank the largest one counts. */
 static uint32_t keep_one_of_each(struct sorted *list, uint32_t count)
 {
@@ -97,21 +123,25 @@ static bool line_up(struct vt_job *job, struct field *f, enum vt_job_measure mea
             list[f->count++] = (struct sorted){measured(&job->ranks[i], measure), job->ranks[i].rank, i};
     if (list)
         f->count = keep_one_of_each(list, f->count);
-    if (list && away && f->index && f->count) {
-        qsort(list, f->count, sizeof *list, by_bytes);
-        f->median = list[(f->count - 1) / 2].index;
-        for (i = 0; i < f->count; i++) {
-            f->index[i] = list[i].index;
-            away[i] = distance(list[i].bytes, list[(f->count - 1) / 2].bytes);
-        }
-        qsort(away, f->count, sizeof *away, ascending);
-        f->deviation = away[(f->count - 1) / 2];
+    if (list && f->count)
+        f->base = choose_base(job, list, f->count);
+    if (list && away && f->index && f->base) {
+        qsort(list, f->base, sizeof *list, by_bytes);
+        f->median = list[(f->base - 1) / 2].index;
+        f->most = list[f->base - 1].index;
+        for (i = 0; i < f->base; i++)
+            away[i] = distance(list[i].bytes, list[(f->base - 1) / 2].bytes);
+        qsort(away, f->base, sizeof *away, ascending);
+        f->deviation = away[(f->base - 1) / 2];
         job->median[measure] = f->median;
+        qsort(list, f->count, sizeof *list, by_bytes);
+        for (i = 0; i < f->count; i++)
+            f->index[i] = list[i].index;
     }
     job->no_memory |= !list || !away || !f->index;
     free(list);
     free(away);
-    return f->index && f->count > 1 && !job->no_memory;
+    return f->index && f->base > 1 && !job->no_memory;
 }
 
 /* More than the granularity of allocators, and than batches make ranks differ? */
@@ -226,7 +256,7 @@ static bool is_named_already(const struct vt_job *job, uint32_t rank)
     return false;
 }
 
-/* Outliers, the largest difference first: the ends of the sorted field. */
+/* Outliers, the largest difference first: the ends of the sorted field, which has VT_SKEW_RANKS at least. */
 static uint32_t add_outliers(struct vt_job *job, const struct field *f)
 {
     uint64_t median = measured(&job->ranks[f->median], f->measure);
@@ -242,7 +272,7 @@ static uint32_t add_outliers(struct vt_job *job, const struct field *f)
 
         if (!is_outlier(job, f, next) || is_named_already(job, next))
             continue;
-        add_skew(job, f, next, f->median, count <= few && f->count >= VT_SKEW_RANKS ? VT_LIKELY : VT_POSSIBLE);
+        add_skew(job, f, next, f->median, count <= few ? VT_LIKELY : VT_POSSIBLE);
         added++;
     }
     return count;
@@ -251,7 +281,7 @@ static uint32_t add_outliers(struct vt_job *job, const struct field *f)
 /* Ranks that all differ: the largest one stands for them. */
 static void add_spread(struct vt_job *job, const struct field *f)
 {
-    uint32_t most = f->index[f->count - 1];
+    uint32_t most = f->most;
     uint64_t median = measured(&job->ranks[f->median], f->measure), highest = measured(&job->ranks[most], f->measure);
 
     if (is_large(highest - median, median))
@@ -263,6 +293,7 @@ static void add_spread(struct vt_job *job, const struct field *f)
 struct held {
     uint32_t place, rank;
     uint64_t bytes;
+    bool whole; /* its recording */
 };
 
 static int by_place(const void *left, const void *right)
@@ -283,15 +314,31 @@ static int largest_sum_first(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* One place from its run in the sorted list; ranks that are not in it hold nothing there. */
+/* The median of `ranks` whole recordings: those that are not in the run hold nothing there. */
+static uint64_t median_of(const struct held *run, uint32_t count, uint32_t ranks)
+{
+    uint32_t whole = 0, skip, i;
+
+    for (i = 0; i < count; i++)
+        whole += run[i].whole;
+    if (!ranks || (ranks - 1) / 2 < ranks - whole)
+        return 0;
+    skip = (ranks - 1) / 2 - (ranks - whole);
+    for (i = 0; i < count; i++)
+        if (run[i].whole && !skip--)
+            return run[i].bytes;
+    return 0;
+}
+
+/* One place from its run in the sorted list. */
 static struct vt_job_place summed(const struct held *run, uint32_t count, uint32_t ranks)
 {
     struct vt_job_place p = {.place = run[0].place, .ranks = count};
-    uint32_t missing = ranks - count, middle = (ranks - 1) / 2, i;
+    uint32_t i;
 
     for (i = 0; i < count; i++)
         p.sum = p.sum + run[i].bytes < p.sum ? UINT64_MAX : p.sum + run[i].bytes;
-    p.median = middle < missing ? 0 : run[middle - missing].bytes;
+    p.median = median_of(run, count, ranks);
     p.most = run[count - 1].bytes;
     p.most_rank = run[count - 1].rank;
     return p;
@@ -304,7 +351,8 @@ static uint32_t list_held(const struct vt_job *job, struct held *list)
     for (i = 0; i < job->process_count; i++)
         for (j = 0; j < job->ranks[i].amount_count; j++)
             if (job->ranks[i].amounts[j].at_peak)
-                list[count++] = (struct held){job->ranks[i].amounts[j].place, i, job->ranks[i].amounts[j].at_peak};
+                list[count++] = (struct held){job->ranks[i].amounts[j].place, i, job->ranks[i].amounts[j].at_peak,
+                                              !job->ranks[i].missing[0]};
     return count;
 }
 
@@ -330,7 +378,7 @@ static void add_held(struct vt_job *job)
     for (i = 0; job->held && i < count; i = end) {
         for (end = i + 1; end < count && list[end].place == list[i].place; end++)
             ;
-        job->held[job->held_count++] = summed(list + i, end - i, job->process_count);
+        job->held[job->held_count++] = summed(list + i, end - i, job->process_count - job->incomplete);
     }
     if (job->held && job->held_count)
         qsort(job->held, job->held_count, sizeof *job->held, largest_sum_first);
@@ -343,13 +391,14 @@ void vt_job_find_skew(struct vt_job *job)
     uint32_t outliers = 0;
 
     if (line_up(job, &f, VT_JOB_PEAK)) {
-        if (f.count >= VT_SKEW_RANKS)
+        job->compared = f.base;
+        if (f.base >= VT_SKEW_RANKS)
             outliers = add_outliers(job, &f);
         if (!outliers)
             add_spread(job, &f);
     }
     free(f.index);
-    if (line_up(job, &f, VT_JOB_LIVE) && f.count >= VT_SKEW_RANKS)
+    if (line_up(job, &f, VT_JOB_LIVE) && f.base >= VT_SKEW_RANKS)
         add_outliers(job, &f);
     free(f.index);
     add_held(job);

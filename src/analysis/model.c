@@ -46,26 +46,6 @@ bool vt_kind_is_memory(unsigned kind)
            kind != VT_KIND_VMM_RESERVED_VA && kind != VT_KIND_IMPORTED;
 }
 
-/* A moment by name that was not withdrawn, or NULL. The newest one wins if a name was used twice. */
-static const struct vt_moment *find_moment(const struct vt_reading *r, const char *name)
-{
-    uint64_t i = vt_reading_count(r, VT_MOMENTS);
-
-    while (i--) {
-        const struct vt_moment *moment = vt_reading_moment(r, i);
-
-        if (moment && moment->name[0] && !strncmp(moment->name, name, sizeof moment->name) &&
-            strlen(name) <= sizeof moment->name)
-            return moment;
-    }
-    return NULL;
-}
-
-bool vt_model_has_moment(struct vt_reading *r, const char *name)
-{
-    return !name || !strcmp(name, "end") || !strcmp(name, "peak") || find_moment(r, name);
-}
-
 /* The scope whose peak "peak" is named after: the highest one of device memory, preferably as the driver sees it. */
 static const struct vt_scope *main_scope(const struct vt_reading *r)
 {
@@ -112,12 +92,13 @@ static void choose_moment(struct vt_model *m, const char *name)
     const struct vt_scope *scope;
 
     if (!name)
-        name = find_moment(m->reading, "finalize") ? "finalize" : "end";
+        name = vt_model_find_moment(m->reading, "finalize") ? "finalize" : "end";
     snprintf(m->moment, sizeof m->moment, "%s", name);
     m->moment_ns = m->duration_ns;
-    if ((m->recorded = find_moment(m->reading, name)))
+    if ((m->recorded = vt_model_find_moment(m->reading, name))) {
         m->moment_ns = m->recorded->time_ns;
-    else if (!strcmp(name, "peak") && (scope = main_scope(m->reading)))
+        snprintf(m->moment, sizeof m->moment, "%.*s", (int)sizeof m->recorded->name, m->recorded->name);
+    } else if (!strcmp(name, "peak") && (scope = main_scope(m->reading)))
         m->moment_ns = scope->peak_ns;
 }
 
@@ -342,11 +323,11 @@ static int take_moments(struct vt_model *m)
     if (!(m->moments = table(count + 2, sizeof *m->moments)))
         return -ENOMEM;
     row = m->moments;
-    if (!find_moment(m->reading, "end")) {
+    if (!vt_model_find_moment(m->reading, "end")) {
         strcpy(row->name, "end");
         row++->time_ns = m->duration_ns;
     }
-    if (!find_moment(m->reading, "peak")) {
+    if (!vt_model_find_moment(m->reading, "peak")) {
         strcpy(row->name, "peak");
         row++->time_ns = scope ? scope->peak_ns : 0;
     }

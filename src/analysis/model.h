@@ -146,7 +146,11 @@ struct vt_model {
 int vt_model_build(struct vt_model *model, struct vt_reading *reading, const char *moment);
 void vt_model_free(struct vt_model *model);
 
-/* True if the moment exists (NULL: the default one, which always does). */
+/* The newest recorded moment of this name that was not withdrawn, or NULL. The name is as recorded, or as reports print it,
+ * with \xNN for bytes. */
+const struct vt_moment *vt_model_find_moment(const struct vt_reading *reading, const char *moment);
+
+/* True if the moment exists (NULL: the default one, which always does). Names as above. */
 bool vt_model_has_moment(struct vt_reading *reading, const char *moment);
 
 /* Adds a note, printf style. Lack of memory drops it. */

@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 #include "analysis/diff.h"
-#include "analysis/format.h"
 #include "cli/cli.h"
+#include "cli/growth_limit.h"
 #include "cli/input.h"
 #include "cli/job_select.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/recordings.h"
 #include "recording/reader.h"
@@ -35,9 +36,9 @@ struct options {
     struct vt_view_options view;
     const char *colour;
     enum vt_diff_by by;
-    bool json, per_step, stacks, limited, limit_is_share;
-    double limit; /* bytes or percent */
-    const char *limit_text;
+    const char *html; /* where the page goes; NULL: no page is asked for */
+    bool json, per_step, stacks, force;
+    struct vt_growth_limit limit;
     unsigned top;
     bool given;
 };
@@ -57,6 +58,8 @@ static const char help[] =
     "1.5GiB),\n"
     "                       or a share of what was there before (5%)\n"
     "  --json               as JSON (schema vramtrack-diff/1)\n"
+    "  --html FILE          as a page for a browser: one file of at most 10 MB (- for standard output)\n"
+    "  --force              with --html: replace FILE if it is there\n"
     "  --stacks[=WHAT]      with the frames of each place: merged (default), python or native\n"
     "  --all-frames         --stacks, with the frames inside CUDA, the Python interpreter, the loader and the C "
     "library\n"
@@ -66,13 +69,24 @@ static const char help[] =
     "  -h, --help           this text\n"
     "      --version        the version\n"
     "\n"
-    "exit status: 0; 1 if --fail-on-growth found more; 2 after an error\n"
+    "exit status: 0; 1 if --fail-on-growth found more; 2 after an error, and if --fail-on-growth meets an incomplete "
+    "side\n"
     "\n"
     "example:\n"
     "  vramtrack diff --by at-peak --fail-on-growth 5% before.vtr after.vtr\n"
     "  vramtrack diff run.vtr@peak @oom-1\n";
 
-enum { OPT_JSON = VT_LONG_VIEW_END, OPT_BY, OPT_PER_STEP, OPT_LIMIT, OPT_TOP, OPT_COLOUR, OPT_STACKS };
+enum {
+    OPT_JSON = VT_LONG_VIEW_END,
+    OPT_BY,
+    OPT_PER_STEP,
+    OPT_LIMIT,
+    OPT_TOP,
+    OPT_COLOUR,
+    OPT_STACKS,
+    OPT_HTML,
+    OPT_FORCE
+};
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
@@ -83,6 +97,8 @@ static const struct option long_options[] = {
     {"colour", required_argument, NULL, OPT_COLOUR},
     {"color", required_argument, NULL, OPT_COLOUR},
     {"stacks", optional_argument, NULL, OPT_STACKS},
+    {"html", required_argument, NULL, OPT_HTML},
+    {"force", no_argument, NULL, OPT_FORCE},
     {"moment", required_argument, NULL, VT_LONG_MOMENT},
     {"user-paths", required_argument, NULL, VT_LONG_USER_PATHS},
     {"all-frames", no_argument, NULL, VT_LONG_ALL_FRAMES},
@@ -101,33 +117,6 @@ static int set_by(struct options *options, const char *value)
     return vt_fail(VERB, "--by %s: live, at-peak or allocated is needed", value);
 }
 
-/* "67108864", "64M", "1.5GiB", "5%". */
-static int set_limit(struct options *options, const char *value)
-{
-    static const char units[] = "KMGT";
-    char *end = NULL;
-    const char *unit;
-
-    options->limited = true;
-    options->limit_text = value;
-    options->limit_is_share = false;
-    options->limit = *value >= '0' && *value <= '9' ? strtod(value, &end) : -1;
-    if (end && *end == '%') {
-        options->limit_is_share = true;
-        end++;
-    } else if (end && *end && (unit = strchr(units, *end))) {
-        for (; unit >= units; unit--)
-            options->limit *= 1024;
-        end++;
-        end += !strncmp(end, "iB", 2) ? 2 : *end == 'B';
-    } else if (end && *end == 'B') {
-        end++;
-    }
-    if (!end || *end || options->limit < 0 || options->limit > 1e18)
-        return vt_fail(VERB, "--fail-on-growth %s: bytes (1048576, 64M, 1.5GiB) or a share (5%%) is needed", value);
-    return 0;
-}
-
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct options *options, int option, const char *value)
 {
@@ -137,13 +126,19 @@ static int set_option(struct options *options, int option, const char *value)
     case OPT_JSON:
         options->json = true;
         return 0;
+    case OPT_HTML:
+        options->html = value;
+        return *value ? 0 : vt_fail(VERB, "--html needs a file name");
+    case OPT_FORCE:
+        options->force = true;
+        return 0;
     case OPT_BY:
         return set_by(options, value);
     case OPT_PER_STEP:
         options->per_step = true;
         return 0;
     case OPT_LIMIT:
-        return set_limit(options, value);
+        return vt_growth_limit_parse(&options->limit, value);
     case OPT_STACKS:
         options->stacks = true;
         return value ? vt_set_view_option(VERB, &options->view, VT_LONG_STACKS, value) : 0;
@@ -162,10 +157,27 @@ static int set_option(struct options *options, int option, const char *value)
     }
 }
 
+/* The @ between path and moment: either may have one in its name, so it is the last with something there in front of it. */
+static const char *separator(const char *text)
+{
+    const char *last = strrchr(text, '@'), *at;
+    struct stat status;
+
+    for (at = last; at; at = memrchr(text, '@', (size_t)(at - text))) {
+        char *path = strndup(text, (size_t)(at - text));
+        bool there = at == text || (path && !stat(path, &status));
+
+        free(path);
+        if (there)
+            return at;
+    }
+    return last;
+}
+
 /* Tells the path from the moment: a file whose name has an @ is itself. Returns 0 or VT_EXIT_ERROR. */
 static int split(struct side *side, const struct side *first, const char *moment)
 {
-    const char *at = strrchr(side->text, '@');
+    const char *at = separator(side->text);
     struct stat status;
     bool whole = !at || !stat(side->text, &status);
 
@@ -186,6 +198,10 @@ static int check(const struct options *options)
 
     if (options->by != VT_DIFF_LIVE && (side[0].moment || side[1].moment))
         return vt_fail(VERB, "a moment is for --by live; %s is of the whole run", vt_diff_by_name(options->by));
+    if (options->html && options->json)
+        return vt_fail(VERB, "--html goes without --json");
+    if (options->force && !options->html)
+        return vt_fail(VERB, "--force is for --html");
     return 0;
 }
 
@@ -235,8 +251,10 @@ static int resolve(struct side *side)
         side->job = choice.ranks;
         choice.ranks = (struct vt_found_list){0};
         vt_job_choice_free(&choice);
-        if (side->job.count > 1)
+        if (side->job.count > 1) {
+            vt_found_say(&side->job);
             return 0;
+        }
     }
     side->file = vt_input_choose(VERB, side->path, "");
     return side->file ? 0 : VT_EXIT_ERROR;
@@ -297,7 +315,8 @@ static int add_sides(struct vt_diff *diff, const struct options *options, struct
     for (unsigned s = 0; s < 2 && !status; s++) {
         const struct side *side = &options->side[s];
 
-        diff->side[s].path = side->text;
+        diff->side[s].path = side->file && strcmp(side->file, side->path) != 0 ? side->file : side->text;
+        diff->side[s].unreadable = (uint32_t)side->job.unreadable;
         if (side->file)
             status = add_recording(diff, s, options, side->file, any_device, symbols);
         for (size_t i = 0; !side->file && i < side->job.count && !status; i++)
@@ -317,32 +336,53 @@ static bool wants_colour(const struct options *options)
     return vt_wants_colour(STDOUT_FILENO);
 }
 
-/* Says on standard error what grew too much, and returns the status. */
-static int check_growth(const struct vt_diff *diff, const struct options *options)
+/* The recording of a side that --html would write over; NULL: none. */
+static const char *input_at(const char *path, const struct side *side)
 {
-    uint64_t before, growth = vt_diff_growth(diff, &before);
-    double limit = options->limit_is_share ? (double)before * options->limit / 100 : options->limit;
-    char grown[VT_FORMAT_BYTES], from[VT_FORMAT_BYTES];
+    struct stat there, input;
 
-    if (!options->limited || (double)growth <= limit)
-        return VT_EXIT_OK;
-    vt_fail(VERB, "memory grew by %s from %s, more than --fail-on-growth %s allows", vt_format_bytes(grown, growth),
-            vt_format_bytes(from, before), options->limit_text);
-    return VT_EXIT_FOUND;
+    for (unsigned s = 0; path && !stat(path, &there) && s < 2; s++)
+        for (size_t i = 0; i < (side[s].file ? 1 : side[s].job.count); i++) {
+            const char *one = side[s].file ? side[s].file : side[s].job.item[i].path;
+
+            if (!stat(one, &input) && input.st_dev == there.st_dev && input.st_ino == there.st_ino)
+                return one;
+        }
+    return NULL;
 }
 
-static int compare(const struct options *options)
+struct result {
+    const struct options *options;
+    const struct vt_diff *diff;
+};
+
+static int write_result(int fd, void *context)
 {
-    const struct vt_diff_view view = {.fd = STDOUT_FILENO,
+    const struct result *result = context;
+    const struct options *options = result->options;
+    const struct vt_diff_view view = {.fd = fd,
                                       .colour = wants_colour(options),
                                       .stacks = options->stacks || options->view.all_frames,
                                       .all_frames = options->view.all_frames,
                                       .top = options->top};
+    int error = options->html   ? vt_diff_html_write(result->diff, &view)
+                : options->json ? vt_diff_json_write(result->diff, &view)
+                                : vt_diff_text_write(result->diff, &view);
+
+    return error ? vt_fail(VERB, "cannot write: %s", strerror(-error)) : VT_EXIT_OK;
+}
+
+static int compare(const struct options *options)
+{
+    const char *path = options->html && strcmp(options->html, "-") ? options->html : NULL;
+    const struct vt_output output = {
+        .verb = VERB, .path = path, .input = input_at(path, options->side), .force = options->force};
     struct vt_symbols *symbols = vt_symbols_open();
     struct vt_diff diff;
     int status, error;
 
-    if (!symbols || vt_diff_open(&diff, options->by, options->per_step, options->view.all_frames || options->json)) {
+    if (!symbols || vt_diff_open(&diff, options->by, options->per_step,
+                                 options->view.all_frames || options->json || options->html)) {
         vt_symbols_close(symbols);
         return vt_fail(VERB, "out of memory");
     }
@@ -353,9 +393,10 @@ static int compare(const struct options *options)
     vt_progress_end();
     if (!status) {
         error = vt_diff_finish(&diff);
-        if (!error)
-            error = options->json ? vt_diff_json_write(&diff, &view) : vt_diff_text_write(&diff, &view);
-        status = error ? vt_fail(VERB, "cannot write: %s", strerror(-error)) : check_growth(&diff, options);
+        status = error ? vt_fail(VERB, "cannot compare: %s", strerror(-error))
+                       : vt_output_write(&output, write_result, &(struct result){options, &diff});
+        if (!status)
+            status = vt_growth_limit_check(&options->limit, &diff);
     }
     vt_diff_free(&diff);
     vt_symbols_close(symbols);

@@ -55,7 +55,7 @@ static const char help[] =
     "                       csv             a table of the places that allocate\n"
     "                       prometheus      text for node_exporter's textfile collector\n"
     "  -o, --output FILE    into FILE, which appears when it is complete\n"
-    "      --force          even if FILE is there: replace it\n"
+    "      --force          with -o: replace FILE if it is there\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ...; not for perfetto\n"
     "  --type WHAT          folded: the bytes of each place, pprof and speedscope: what they show first:\n"
     "                       live (default), at-peak, allocated or leaked\n"
@@ -164,6 +164,8 @@ static int check(const struct options *options)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (options->given & all[i].flag && !(options->format->flags & all[i].flag))
             return vt_fail(VERB, "%s is not for --format %s", all[i].option, options->format->name);
+    if (options->force && !options->output)
+        return vt_fail(VERB, "--force is for -o FILE");
     if (options->format->flags & BINARY && !options->output && isatty(STDOUT_FILENO))
         return vt_fail(VERB, "%s is not for a terminal: -o FILE is needed", options->format->name);
     return VT_EXIT_OK;

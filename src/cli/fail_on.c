@@ -6,9 +6,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analysis/analysis.h"
 #include "cli/cli.h"
+#include "recording/reader.h"
+#include "views/out.h"
 
 #define VERB "report"
 
@@ -98,9 +101,10 @@ static uint32_t families_found(const struct vt_findings *findings)
     return found;
 }
 
-static void say(uint32_t failures, uint32_t families)
+static void say(const char *path, uint32_t failures, uint32_t families)
 {
     const char *separator = "";
+    struct vt_out out;
 
     fputs("vramtrack report: found ", stderr);
     for (unsigned kind = 0; kind < VT_FAILURE_KIND_COUNT; kind++)
@@ -113,17 +117,24 @@ static void say(uint32_t failures, uint32_t families)
             fprintf(stderr, "%s%s", separator, vt_family_name((enum vt_family)family));
             separator = ", ";
         }
+    fputs(" in ", stderr);
+    fflush(stderr);
+    vt_out_open(&out, STDERR_FILENO, false);
+    vt_out_name(&out, path, strlen(path), 0);
+    vt_out_close(&out);
     fputs(" (--fail-on)\n", stderr);
 }
 
-int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment)
+int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment,
+                     struct vt_symbols *symbols, const struct vt_stack_style *style)
 {
     struct vt_analysis analysis;
     uint32_t failures, families;
 
     if (!fail_on->failures && !fail_on->families)
         return VT_EXIT_OK;
-    if (vt_analysis_open(&analysis, reading, moment, false, NULL, NULL))
+    /* With names: what VRAMTRACK_SUPPRESSIONS leaves out goes by them, and so do places that read alike. */
+    if (vt_analysis_open(&analysis, reading, moment, true, symbols, style))
         return vt_fail(VERB, "out of memory");
     if (analysis.model.missing[0]) {
         vt_fail(VERB, "%s is incomplete (%s), so --fail-on has no answer", vt_reading_name(reading),
@@ -136,6 +147,6 @@ int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *readin
     vt_analysis_close(&analysis);
     if (!failures && !families)
         return VT_EXIT_OK;
-    say(failures, families);
+    say(vt_reading_name(reading), failures, families);
     return VT_EXIT_FOUND;
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 struct vt_reading;
+struct vt_symbols;
+struct vt_stack_style;
 
 struct vt_fail_on {
     uint32_t families; /* bit per enum vt_family */
@@ -23,8 +25,10 @@ struct vt_fail_on {
 /* Adds a list of words, separated by commas. Returns 0, or VT_EXIT_ERROR after saying which word is none. */
 int vt_fail_on_parse(struct vt_fail_on *fail_on, const char *list);
 
-/* VT_EXIT_FOUND after saying on standard error what was found, else VT_EXIT_OK; VT_EXIT_ERROR without memory and
- * for an incomplete recording, which can't answer the question. */
-int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment);
+/* VT_EXIT_FOUND after saying on standard error what was found and in which recording, else VT_EXIT_OK; VT_EXIT_ERROR without memory and
+ * for an incomplete recording, which can't answer the question. What a report leaves out because VRAMTRACK_SUPPRESSIONS
+ * names it is not found here either. symbols, style: those of the report, as for vt_analysis_open(); NULL: the default. */
+int vt_fail_on_check(const struct vt_fail_on *fail_on, struct vt_reading *reading, const char *moment,
+                     struct vt_symbols *symbols, const struct vt_stack_style *style);
 
 #endif

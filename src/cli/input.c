@@ -55,7 +55,7 @@ static void say_moments(const char *verb, struct vt_reading *reading, const char
     for (uint32_t i = 0; i < model.moment_count && used < sizeof(names); i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "", model.moments[i].name);
     vt_model_free(&model);
-    vt_fail(verb, "there is no moment '%s' (there are: %s)", moment, names);
+    vt_fail(verb, "there is no moment '%s' in %s (there are: %s)", moment, vt_reading_name(reading), names);
 }
 
 struct vt_reading *vt_input_open(const char *verb, const char *path, const char *moment)
@@ -86,8 +86,12 @@ static char *copy(const char *verb, const char *path)
 
 int vt_fail_found_none(const char *verb, const char *directory, const struct vt_found_list *list)
 {
-    return vt_fail(verb, "there is no recording in %s%s", directory,
-                   list->unreadable ? " (what is named *.vtr there is none)" : "");
+    if (!list->unreadable)
+        return vt_fail(verb, "there is no recording in %s", directory);
+    if (list->unreadable == 1)
+        return vt_fail(verb, "there is no recording in %s that can be read (%s)", directory, list->unread[0]);
+    return vt_fail(verb, "there is no recording in %s that can be read (%s; %zu more named *.vtr)", directory,
+                   list->unread[0], list->unreadable - 1);
 }
 
 char *vt_input_choose(const char *verb, const char *path, const char *hint)
@@ -108,6 +112,7 @@ char *vt_input_choose(const char *verb, const char *path, const char *hint)
     } else if (!list.count) {
         vt_fail_found_none(verb, path, &list);
     } else {
+        vt_found_say(&list);
         chosen = copy(verb, vt_job_newest(&list)->path);
         if (chosen && list.count > 1)
             vt_say("%s, the newest of %zu recordings here%s", chosen, list.count, hint);

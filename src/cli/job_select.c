@@ -14,6 +14,7 @@
  * rendezvous. */
 #define SLACK_NS 60000000000ull
 #define ID_BYTES 128
+#define ERROR_BYTES 512
 
 struct candidate {
     int32_t rank, world_size;
@@ -75,17 +76,17 @@ static uint64_t peak_of(const struct vt_reading *reading)
     return peak;
 }
 
-static void describe(struct candidate *c, const struct vt_found *found)
+/* NULL, or why it can't be read: text in the buffer. */
+static const char *describe(struct candidate *c, const struct vt_found *found, char error[ERROR_BYTES])
 {
-    char error[512];
-    struct vt_reading *reading = vt_reading_open(found->path, error, sizeof(error));
+    struct vt_reading *reading = vt_reading_open(found->path, error, ERROR_BYTES);
     const struct vt_header *h;
     enum vt_process_end end;
 
     *c = (struct candidate){.rank = -1, .world_size = -1, .start_ns = found->start_unix_ns};
     c->end_ns = c->start_ns;
     if (!reading)
-        return; /* whoever reports on it says why */
+        return error;
     h = vt_reading_header(reading);
     c->rank = h->rank;
     c->world_size = h->world_size;
@@ -98,6 +99,7 @@ static void describe(struct candidate *c, const struct vt_found *found)
     read_setting(reading, "VRAMTRACK_RUN", c->run, sizeof(c->run));
     read_job(reading, c->job, sizeof(c->job));
     vt_reading_close(reading);
+    return NULL;
 }
 
 /* Did they run at the same time, or nearly? */
@@ -138,10 +140,11 @@ const struct vt_found *vt_job_newest(const struct vt_found_list *list)
 {
     size_t last = list->count - 1;
     struct candidate newest, other;
+    char error[ERROR_BYTES];
 
-    describe(&newest, &list->item[last]);
+    describe(&newest, &list->item[last], error); /* whoever reports on it says what is wrong with it */
     for (size_t i = last; i-- > 0;) {
-        describe(&other, &list->item[i]);
+        describe(&other, &list->item[i], error);
         if (helps(&newest, &other))
             return &list->item[i];
     }
@@ -217,26 +220,78 @@ static void keep(struct vt_found_list *list, const struct candidate *all, size_t
     list->count = kept;
 }
 
+/* Describes what can be read, and leaves the rest out of the list. Returns 0 or ENOMEM. */
+static int describe_all(struct candidate *all, struct vt_found_list *list)
+{
+    char text[ERROR_BYTES];
+    size_t kept = 0;
+    int failure = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        const char *error = describe(&all[kept], &list->item[i], text);
+
+        if (!error) {
+            list->item[kept++] = list->item[i];
+            continue;
+        }
+        failure |= vt_found_unreadable(list, error);
+        free(list->item[i].path);
+    }
+    list->count = kept;
+    return failure ? ENOMEM : 0;
+}
+
+static int ascending(const void *left, const void *right)
+{
+    const int32_t *a = left, *b = right;
+
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* ranks: room for all. */
+static void count_ranks(struct vt_job_choice *choice, const struct candidate *all, size_t count, size_t first,
+                        int32_t *ranks)
+{
+    size_t got = 0;
+
+    for (size_t i = first; i < count; i++) {
+        if (!all[i].member)
+            continue;
+        if (all[i].world_size > choice->world_size)
+            choice->world_size = all[i].world_size;
+        if (all[i].rank >= 0)
+            ranks[got++] = all[i].rank;
+    }
+    if (got)
+        qsort(ranks, got, sizeof(*ranks), ascending);
+    for (size_t i = 0; i < got; i++)
+        choice->rank_count += !i || ranks[i] != ranks[i - 1];
+}
+
 int vt_job_choose(const char *directory, struct vt_job_choice *choice)
 {
     int error = vt_found_in(directory, &choice->ranks);
     struct candidate *all;
-    size_t *list, count = choice->ranks.count;
+    size_t *list, count = choice->ranks.count, first;
+    int32_t *ranks;
 
-    choice->others = 0;
+    choice->others = choice->rank_count = 0;
+    choice->world_size = -1;
     if (error || !count)
         return error;
     all = calloc(count, sizeof(*all));
     list = calloc(count, sizeof(*list));
-    if (all && list) {
-        for (size_t i = 0; i < count; i++)
-            describe(&all[i], &choice->ranks.item[i]);
+    ranks = calloc(count, sizeof(*ranks));
+    error = all && list && ranks ? describe_all(all, &choice->ranks) : ENOMEM;
+    count = choice->ranks.count;
+    if (!error && count) {
         mark(all, count, list);
-        keep(&choice->ranks, all, newest_attempt(all, count));
+        first = newest_attempt(all, count);
+        count_ranks(choice, all, count, first, ranks);
+        keep(&choice->ranks, all, first);
         choice->others = count - choice->ranks.count;
-    } else {
-        error = ENOMEM;
     }
+    free(ranks);
     free(all);
     free(list);
     return error;

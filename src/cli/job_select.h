@@ -14,9 +14,12 @@
 struct vt_job_choice {
     struct vt_found_list ranks; /* of the newest attempt of the newest job, oldest first */
     size_t others;              /* recordings in the directory that are not among them */
+    uint32_t rank_count;        /* how many different ranks are among them */
+    int32_t world_size;         /* the largest that one of them names; -1: none does */
 };
 
-/* Chooses the newest job. Returns 0 or an errno; vt_job_choice_free() in both cases. No recordings at all: an empty list. */
+/* Chooses the newest job. Returns 0 or an errno; vt_job_choice_free() in both cases. No recordings at all: an empty list.
+ * Files that can't be opened are among those that `ranks` counts as unreadable. */
 int vt_job_choose(const char *directory, struct vt_job_choice *choice);
 void vt_job_choice_free(struct vt_job_choice *choice);
 

@@ -16,7 +16,8 @@ struct vt_output {
 
 /*
  * Calls `write` with a descriptor, which stays the caller's, and `context`. `write` says itself what went wrong, and
- * returns an exit status. Returns the exit status; whatever it is, a file that was there is whole, and there is no half one.
+ * returns an exit status. Returns the exit status; whatever it is, a file that was there is whole, and there is no half one;
+ * nor if a signal that ends programs comes meanwhile, except SIGKILL. Not thread-safe.
  */
 int vt_output_write(const struct vt_output *output, int (*write)(int fd, void *context), void *context);
 

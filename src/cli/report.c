@@ -39,12 +39,14 @@ static const char help[] =
     "usage: vramtrack report [options] [RECORDING|DIR]\n"
     "\n"
     "Says what held the GPU memory: totals, the places in the program that hold it, failures and findings.\n"
-    "DIR stands for the newest recording in it, or, if that is one of a job's, for all ranks of the job, merged; without\n"
+    "DIR stands for the newest recording in it, or, if that is one of a job's, for all ranks of the job, merged; "
+    "without\n"
     "an argument it is the working directory.\n"
     "\n"
     "  --json               the report as JSON (schema vramtrack-report/1)\n"
     "  --blocks             with --json: every segment of a framework, and every block in it\n"
-    "  --html FILE          the report as a page for a browser: one file of at most 10 MB (- for standard output)\n"
+    "  --html FILE          the report, of a job as well, as a page for a browser: one file of at most 10 MB\n"
+    "                       (- for standard output)\n"
     "  --force              with --html: replace FILE if it is there\n"
     "  --moment NAME        as it was at a moment: end, finalize, peak, oom-1, ... (the report lists them)\n"
     "  --all                every recording in DIR, oldest first\n" VT_VIEW_STACKS_HELP
@@ -140,7 +142,7 @@ static int parse(struct options *options, int argc, char **argv)
     if (options->all && options->json)
         return vt_fail(VERB, "--json is for one recording, not for --all");
     if (options->html && (options->json || options->all))
-        return vt_fail(VERB, "--html is for one recording and goes without --%s", options->json ? "json" : "all");
+        return vt_fail(VERB, "--html goes without --%s", options->json ? "json" : "all");
     if (options->force && !options->html)
         return vt_fail(VERB, "--force is for --html");
     if (options->blocks && !options->json)
@@ -230,41 +232,68 @@ static int write_views(int fd, void *context)
     return error ? vt_fail(VERB, "cannot write the report: %s", strerror(-error)) : VT_EXIT_OK;
 }
 
+/* Where the views go. input: a recording that is not to be written over; NULL: those of a directory, with names of their own. */
+static struct vt_output output_of(const struct options *options, const char *input)
+{
+    return (struct vt_output){.verb = VERB,
+                              .path = options->html && strcmp(options->html, "-") ? options->html : NULL,
+                              .input = input,
+                              .force = options->force};
+}
+
 static int report_file(const char *path, const struct options *options)
 {
-    const struct vt_output output = {.verb = VERB,
-                                     .path = options->html && strcmp(options->html, "-") ? options->html : NULL,
-                                     .input = path,
-                                     .force = options->force};
-    struct vt_reading *reading = vt_input_open(VERB, path, options->all ? NULL : options->view.moment);
+    const struct vt_output output = output_of(options, path);
+    struct vt_reading *reading = vt_input_open(VERB, path, options->view.moment);
+    struct vt_stack_style style;
     int status;
 
     if (!reading)
         return VT_EXIT_ERROR;
-    if (options->view.moment && !vt_model_has_moment(reading, options->view.moment)) { /* of --all */
-        vt_say("%s is left out: it has no moment '%s'", vt_reading_name(reading), options->view.moment);
-        vt_reading_close(reading);
-        return VT_EXIT_OK;
-    }
     status = vt_output_write(&output, write_views, &(struct job){reading, options});
-    if (status == VT_EXIT_OK) /* a page that is asked for is there whatever else the exit status says */
-        status = vt_fail_on_check(&options->fail_on, reading, options->view.moment);
+    if (status == VT_EXIT_OK) { /* a page that is asked for is there whatever else the exit status says */
+        style = vt_stack_style_for(reading, options->view.stacks, options->view.user_paths);
+        status = vt_fail_on_check(&options->fail_on, reading, options->view.moment, NULL, &style);
+    }
     vt_reading_close(reading);
     return status;
+}
+
+/* What can't be read is told of when it is shown: its moments are not known. */
+static bool lacks_moment(const char *path, const char *moment)
+{
+    char error[512];
+    struct vt_reading *reading = moment ? vt_reading_open(path, error, sizeof(error)) : NULL;
+    bool lacks = reading && !vt_model_has_moment(reading, moment);
+
+    vt_reading_close(reading);
+    return lacks;
+}
+
+static bool all_lack_moment(const struct vt_found_list *list, const char *moment)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!lacks_moment(list->item[i].path, moment))
+            return false;
+    return true;
 }
 
 static int report_all(const struct vt_found_list *list, const struct options *options)
 {
     int status = VT_EXIT_OK;
+    size_t shown = 0;
 
     for (size_t i = 0; i < list->count; i++) {
+        struct vt_out out;
         int one;
 
-        struct vt_out out;
-
+        if (lacks_moment(list->item[i].path, options->view.moment)) {
+            vt_say("%s is left out: it has no moment '%s'", list->item[i].path, options->view.moment);
+            continue;
+        }
         fflush(stdout); /* the views write to the descriptor */
         vt_out_open(&out, STDOUT_FILENO, false);
-        vt_out_text(&out, i ? "\n==> " : "==> ");
+        vt_out_text(&out, shown++ ? "\n==> " : "==> ");
         vt_out_name(&out, list->item[i].path, strlen(list->item[i].path), 0);
         vt_out_text(&out, " <==\n\n");
         vt_out_close(&out);
@@ -284,8 +313,13 @@ static int report_directory(const struct options *options)
         status = vt_fail(VERB, "%s: %s", options->path, strerror(error));
     else if (!list.count)
         status = vt_fail_found_none(VERB, options->path, &list);
+    else if (all_lack_moment(&list, options->view.moment))
+        status = vt_fail(VERB, "no recording in %s has a moment '%s'", options->path, options->view.moment);
     else
         status = report_all(&list, options);
+    vt_found_say(&list);
+    if (list.unreadable && list.count && (options->fail_on.failures || options->fail_on.families))
+        status = vt_fail(VERB, "not all of %s can be read, so --fail-on has no answer", options->path);
     vt_found_free(&list);
     return status;
 }
@@ -293,13 +327,15 @@ static int report_directory(const struct options *options)
 /* Exit status, or -1: it is no directory with several processes of one job. */
 static int report_job(const struct options *options)
 {
+    const struct vt_output output = output_of(options, NULL);
     const struct vt_job_report job = {.verb = VERB,
                                       .directory = options->path,
                                       .view = &options->view,
                                       .fail_on = &options->fail_on,
                                       .top = options->top,
                                       .json = options->json,
-                                      .colour = wants_colour(options)};
+                                      .colour = wants_colour(options),
+                                      .html = options->html ? &output : NULL};
     struct stat status;
 
     return !stat(options->path, &status) && S_ISDIR(status.st_mode) ? vt_job_report(&job) : -1;
@@ -316,7 +352,10 @@ static int report(int argc, char **argv)
         return result;
     if (options.all && !stat(options.path, &status) && S_ISDIR(status.st_mode))
         return report_directory(&options);
-    if (!options.blocks && !options.html && (result = report_job(&options)) >= 0)
+    if (options.blocks && vt_job_ranks_in(options.path) > 1)
+        return vt_fail(VERB, "--blocks is for one recording, and %s has a job of several ranks: name a file in it",
+                       options.path);
+    if (!options.blocks && (result = report_job(&options)) >= 0)
         return result;
     if (!(path = vt_input_choose(VERB, options.path, " (--all shows every one)")))
         return VT_EXIT_ERROR;

@@ -21,6 +21,9 @@
 #include "analysis/format.h"
 #include "analysis/model.h"
 #include "recording/reader.h"
+#include "recording/utf8.h"
+
+#define QUIET_S 0.1 /* who makes no call for less may only be between two of them */
 
 __attribute__((format(printf, 2, 3))) static enum vt_request_state refuse(struct vt_request *r, const char *format, ...)
 {
@@ -128,8 +131,10 @@ enum vt_request_state vt_request_begin(struct vt_request *r, const char *path, i
     memset(r, 0, sizeof *r);
     r->pid = pid;
     snprintf(r->path, sizeof r->path, "%s", path);
-    if (name)
+    if (name) {
         strncpy(r->name, name, sizeof r->name - 1);
+        vt_utf8_mend(r->name, sizeof r->name);
+    }
     r->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (r->fd < 0)
         return refuse_open(r);
@@ -183,12 +188,16 @@ void vt_request_explain(struct vt_request *r, double seconds)
         refuse(r, "somebody else's request for a moment was not answered within %g s", seconds);
         return;
     }
-    if (h->section[VT_EVENTS].count != r->events) {
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    since = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - h->start_mono_ns - h->last_ns;
+    if (seconds >= QUIET_S && h->section[VT_EVENTS].count != r->events) {
         refuse(r, "the process (pid %d) did not answer within %g s, although it makes CUDA calls", r->pid, seconds);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    since = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - h->start_mono_ns - h->last_ns;
+    if (seconds < QUIET_S || (int64_t)since < (int64_t)(QUIET_S * 1e9)) {
+        refuse(r, "the process (pid %d) took no moment within %g s", r->pid, seconds);
+        return;
+    }
     refuse(r,
            "no moment was taken within %g s: the process (pid %d) makes no CUDA calls now, and the next one would have "
            "taken "

@@ -227,11 +227,14 @@ static const struct {
 /* What the user has set is left as it is: it may be what keeps the program running. */
 static int set_per_tensor(bool quiet)
 {
+    bool any = false; /* a framework that does it */
+
     for (size_t i = 0; i < sizeof(per_tensor) / sizeof(per_tensor[0]); i++) {
         const char *own = getenv(per_tensor[i].name);
 
         if (!own && setenv(per_tensor[i].name, per_tensor[i].value, 1))
             return vt_fail(VERB, "out of memory");
+        any |= !own || !strcmp(own, per_tensor[i].value);
         if (quiet || (own && !strcmp(own, per_tensor[i].value)))
             continue;
         if (own)
@@ -241,7 +244,7 @@ static int set_per_tensor(bool quiet)
             fprintf(stderr, "vramtrack run: --per-tensor: %s=%s is set for %s\n", per_tensor[i].name,
                     per_tensor[i].value, per_tensor[i].framework);
     }
-    if (!quiet)
+    if (!quiet && any)
         fputs("vramtrack run: --per-tensor: each buffer is a call of the driver now: the program is slower, and its "
               "memory is not laid out as in an ordinary run\n",
               stderr);

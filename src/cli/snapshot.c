@@ -27,7 +27,7 @@ static const char help[] =
     "process's next CUDA call (or tensor) takes it; it gets no signal. Later: vramtrack report --moment NAME.\n"
     "\n"
     "  NAME             31 bytes count; a moment of the same name is replaced. Default: snapshot-1, snapshot-2, ...\n"
-    "  --timeout S      wait S seconds at most (default 10)\n"
+    "  --timeout S      wait S seconds at most, 0 to 86400 (default 10)\n"
     "  -h, --help       this text\n"
     "      --version    the version\n"
     "\n"

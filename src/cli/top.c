@@ -31,7 +31,7 @@ static const char help[] =
     "asked. Without an argument: all recorded processes of this user, to choose one. DIR stands for its newest "
     "recording.\n"
     "\n"
-    "  --interval S         refresh every S seconds (default 1)\n"
+    "  --interval S         refresh every S seconds, 0.05 to 86400 (default 1)\n"
     "  --once               print one screen as plain text, and end\n"
     "  --json               one line of JSON per refresh (schema vramtrack-top/1); with --once, one line\n"
     "  --top N              places listed by --once and --json (default 50)\n"
@@ -267,6 +267,8 @@ static int show_process(struct vt_top *top, const struct vt_top_options *options
     for (;;) {
         if (!vt_top_refresh(top, error, sizeof error))
             return vt_fail(VERB, "%s", error);
+        if (options->json && options->once && !vt_top_judge(top))
+            return vt_fail(VERB, "out of memory");
         if (options->json) {
             status = written(vt_top_json(top, options->top, STDOUT_FILENO));
         } else {

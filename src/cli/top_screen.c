@@ -80,6 +80,10 @@ static bool start_screen(void)
     set_escdelay(25);
     if (!newterm(NULL, stdout, stdin))
         return false;
+    if (!*capability("cup") || !*capability("clear")) { /* "dumb": curses would draw one line over the other */
+        endwin();
+        return false;
+    }
     snprintf(restore, sizeof restore, "%s%s%s%s", capability("sgr0"), capability("cnorm"), capability("rmkx"),
              capability("rmcup"));
     cbreak();
@@ -191,7 +195,7 @@ int vt_top_interact(const struct vt_top_options *options, const struct vt_top_ta
     }
     if (!start_screen()) {
         vt_ui_close(&ui);
-        return vt_fail(VERB, "the terminal \"%s\" is not known: --once prints plain text",
+        return vt_fail(VERB, "the terminal \"%s\" is not known, or cannot be drawn on: --once prints plain text",
                        getenv("TERM") ? getenv("TERM") : "");
     }
     good = loop(&ui);

@@ -10,6 +10,9 @@
 #include <time.h>
 
 #define REQUEST_S 10.0 /* that a moment is waited for */
+#define TEXT_OF(number) #number
+#define NUMBER(macro) TEXT_OF(macro)
+#define LEAST "at least " NUMBER(LEAST_WIDTH) "x" NUMBER(LEAST_HEIGHT)
 
 static const char *const help_text[] = {
     "vramtrack top",
@@ -17,9 +20,9 @@ static const char *const help_text[] = {
     "  q          quit",
     "  arrows     choose a place (or k, j, page up, page down, home, end)",
     "  enter      the whole stack of the place",
-    "  esc        back; from the places to the list of processes",
+    "  esc        back; from the places to the list, if top began with the list",
     "  s          sort: live, at peak, rate, count",
-    "  /          show places with this in their name; empty: all",
+    "  /          show places with this in their name; empty: all; ctrl-u: empty",
     "  space, f   freeze the figures, and go on",
     "  m          take a named moment, for vramtrack report --moment NAME",
     "",
@@ -34,6 +37,10 @@ static const char *const help_text[] = {
     NULL,
 };
 
+#define HELP_LINES (sizeof help_text / sizeof *help_text - 1)
+
+static const char *const too_small[] = {"too small:", LEAST, NULL};
+
 static double now_s(void)
 {
     struct timespec now;
@@ -42,13 +49,24 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The last line: what is typed, what happened, else the keys. */
-static const char *last_line(struct ui *ui, char *buffer, size_t bytes)
+/* "filter: ..typed_": of a long text its end, where the cursor is. */
+static void typed_line(const struct ui *ui, unsigned width, char *buffer, size_t bytes)
 {
-    if (ui->input == INPUT_FILTER)
-        snprintf(buffer, bytes, "filter: %s_", ui->typed);
-    else if (ui->input == INPUT_MOMENT)
-        snprintf(buffer, bytes, "name of the moment (empty: snapshot-1, ...): %s_", ui->typed);
+    const char *what = ui->input == INPUT_FILTER ? "filter: " : "name of the moment (empty: snapshot-1, ...): ";
+    const char *shown = ui->typed;
+    size_t used = strlen(what) + 1, room = width > used + 8 ? width - used : 8;
+
+    if (strlen(shown) > room) /* no character has more columns than bytes, unless it is shown as \\xNN */
+        for (shown += strlen(shown) - room + 3; (*shown & 0xc0) == 0x80;)
+            shown++;
+    snprintf(buffer, bytes, "%s%s%s_", what, shown > ui->typed ? "..." : "", shown);
+}
+
+/* The last line: what is typed, what happened, else the keys. */
+static const char *last_line(struct ui *ui, unsigned width, unsigned height, char *buffer, size_t bytes)
+{
+    if (ui->input)
+        typed_line(ui, width, buffer, bytes);
     else if (*ui->message)
         snprintf(buffer, bytes, "%s", ui->message);
     else if (ui->view == VIEW_PROCESSES)
@@ -56,7 +74,7 @@ static const char *last_line(struct ui *ui, char *buffer, size_t bytes)
     else if (ui->view == VIEW_SITE)
         snprintf(buffer, bytes, "%sesc back  arrows scroll  q quit  h help", ui->frozen ? "FROZEN  " : "");
     else if (ui->view == VIEW_HELP)
-        snprintf(buffer, bytes, "any key: back");
+        snprintf(buffer, bytes, "%s", height < HELP_LINES + 1 ? "arrows scroll  any other key: back" : "any key: back");
     else
         snprintf(buffer, bytes, "%sq quit  s sort  / filter  space %s  m moment  enter stack  h help",
                  ui->frozen ? "FROZEN  " : "", ui->frozen ? "go on" : "freeze");
@@ -73,10 +91,15 @@ void vt_ui_draw(struct ui *ui, unsigned width, unsigned height, struct vt_top_li
                                    .filter = ui->filter,
                                    .first = ui->first,
                                    .selected = ui->selected,
-                                   .message = last_line(ui, last, sizeof last)};
+                                   .message = last_line(ui, width, height, last, sizeof last)};
 
-    if (ui->view == VIEW_HELP) {
-        vt_top_draw_text(help_text, &screen, lines);
+    if (width < LEAST_WIDTH || height < LEAST_HEIGHT) {
+        screen.first = 0;
+        screen.message = height > 1 ? "" : too_small[0];
+        vt_top_draw_text(too_small, &screen, lines, NULL, NULL);
+    } else if (ui->view == VIEW_HELP) {
+        screen.first = ui->help_first;
+        vt_top_draw_text(help_text, &screen, lines, &ui->rows, &ui->shown);
     } else if (ui->view == VIEW_PROCESSES) {
         screen.selected = ui->process;
         ui->rows = ui->processes.count;
@@ -174,8 +197,13 @@ static void enter(struct ui *ui)
 /* Moves the selection, or scrolls a stack. */
 static void move_by(struct ui *ui, long by)
 {
-    uint32_t *at = ui->view == VIEW_SITE ? &ui->site_first : ui->view == VIEW_PROCESSES ? &ui->process : &ui->selected;
-    long last = ui->view == VIEW_SITE ? (long)ui->rows - (long)ui->shown : (long)ui->rows - 1, to = (long)*at + by;
+    uint32_t *const moved[] = {[VIEW_PROCESSES] = &ui->process,
+                               [VIEW_PLACES] = &ui->selected,
+                               [VIEW_SITE] = &ui->site_first,
+                               [VIEW_HELP] = &ui->help_first};
+    uint32_t *at = moved[ui->view];
+    bool scrolls = ui->view == VIEW_SITE || ui->view == VIEW_HELP;
+    long last = scrolls ? (long)ui->rows - (long)ui->shown : (long)ui->rows - 1, to = (long)*at + by;
 
     if (to > last)
         to = last;
@@ -237,6 +265,8 @@ static void type(struct ui *ui, int key)
         accept(ui);
     } else if (key == KEY_ESC) {
         ui->input = INPUT_NONE;
+    } else if (key == KEY_CTRL_U) {
+        ui->typed[0] = '\0';
     } else if ((key == KEY_BACKSPACE || key == 127 || key == 8) && length) {
         do
             ui->typed[--length] = '\0';
@@ -257,7 +287,8 @@ static void begin_input(struct ui *ui, enum input input)
     snprintf(ui->typed, sizeof ui->typed, "%s", input == INPUT_FILTER ? ui->filter : "");
 }
 
-static void move_key(struct ui *ui, int key)
+/* Returns false if it is no key that moves. */
+static bool move_key(struct ui *ui, int key)
 {
     long page = ui->shown > 1 ? (long)ui->shown - 1 : 10;
 
@@ -283,8 +314,9 @@ static void move_key(struct ui *ui, int key)
         move_by(ui, 1l << 40);
         break;
     default:
-        break;
+        return false;
     }
+    return true;
 }
 
 static void command(struct ui *ui, int key)
@@ -310,6 +342,7 @@ static void command(struct ui *ui, int key)
     case 'h':
     case '?':
         ui->before_help = ui->view;
+        ui->help_first = 0;
         ui->view = VIEW_HELP;
         break;
     case KEY_ENTER:
@@ -336,6 +369,8 @@ void vt_ui_key(struct ui *ui, int key)
     if (ui->input) {
         type(ui, key);
     } else if (ui->view == VIEW_HELP) {
+        if (key != 'q' && ui->rows > ui->shown && move_key(ui, key))
+            return;
         ui->view = ui->before_help;
         ui->quit = key == 'q';
     } else {

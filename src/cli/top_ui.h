@@ -8,8 +8,11 @@
 #include "cli/top.h"
 
 #define KEY_ESC 27
+#define KEY_CTRL_U 21
 #define INPUT_BYTES 128
 #define MESSAGE_BYTES 1400
+#define LEAST_WIDTH 60 /* of a screen that is of use: a few letters of a place's name, */
+#define LEAST_HEIGHT 6 /* and two places below the head */
 
 enum view { VIEW_PROCESSES, VIEW_PLACES, VIEW_SITE, VIEW_HELP };
 enum input { INPUT_NONE, INPUT_FILTER, INPUT_MOMENT };
@@ -17,6 +20,7 @@ enum input { INPUT_NONE, INPUT_FILTER, INPUT_MOMENT };
 struct ui {
     const struct vt_top_options *options;
     enum view view, before_help;
+    uint32_t help_first; /* line of the help that is shown first */
     bool frozen, quit, has_list;
     struct vt_top *top; /* of the process that is looked at; NULL: the list */
     int32_t pid;

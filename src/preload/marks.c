@@ -17,6 +17,7 @@
 #include "preload/range.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
+#include "recording/utf8.h"
 
 #define NAME_BYTES 64
 
@@ -31,6 +32,7 @@ void vt_mark(const char *name)
     char text[NAME_BYTES];
     int saved = errno;
     snprintf(text, sizeof text, "%s", name ? name : "");
+    vt_utf8_mend(text, sizeof text);
     if (lock()) {
         vt_book_mark(VT_EVENT_MARK, vt_intern(text), 0);
         vt_state_unlock();

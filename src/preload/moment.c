@@ -7,6 +7,7 @@
 #include "preload/ledger.h"
 #include "preload/live.h"
 #include "preload/state.h"
+#include "recording/utf8.h"
 
 #define SLOTS_COPIED_MAX 65536u
 #define MOMENTS_MAX 128u /* a program that runs out of memory for hours must not fill the recording with it */
@@ -142,6 +143,7 @@ void vt_moment_name(uint32_t moment, const char *name)
 {
     struct vt_moment *m = vt_writer_at(&vt_state.writer, VT_MOMENTS, moment);
     snprintf(m->name, sizeof m->name, "%s", name);
+    vt_utf8_mend(m->name, sizeof m->name);
 }
 
 void vt_moment_withdraw(uint32_t moment)
@@ -179,6 +181,7 @@ uint32_t vt_moment_take_named(const char *name)
     if (!name || !*name)
         name = "moment";
     snprintf(text, sizeof text, "%s%s", is_reserved(name) ? "mark-" : "", name);
+    vt_utf8_mend(text, sizeof text);
     withdraw_older(text);
     uint32_t moment = vt_moment_take(VT_MOMENT_NAMED, VT_NONE);
     if (moment != VT_NONE)

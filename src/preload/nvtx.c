@@ -145,8 +145,7 @@ VT_EXPORT int InitializeInjectionNvtx2(const void *(*tables)(uint32_t))
     const struct callbacks *c = tables(ETID_CALLBACKS);
     void ***core = NULL, ***core2 = NULL;
     unsigned size = 0, size2 = 0;
-    if (!c || c->bytes < sizeof *c || vt_options()->off || !vt_options()->nvtx ||
-        !is_preloaded())
+    if (!c || c->bytes < sizeof *c || vt_options()->off || !vt_options()->nvtx || !is_preloaded())
         return 0;
     if (!c->table_of(MODULE_CORE, &core, &size) || !core)
         return 0;

@@ -31,7 +31,8 @@ struct vt_process_mapping {
     uintptr_t start, end;
     uint64_t offset; /* of `start` in the file */
     bool executable;
-    char name[VT_PATH_MAX]; /* a path, perhaps with " (deleted)" behind it, or "[heap]" and the like; empty: anonymous */
+    char
+        name[VT_PATH_MAX]; /* a path, perhaps with " (deleted)" behind it, or "[heap]" and the like; empty: anonymous */
 };
 enum vt_process_found { VT_MAPPING_THERE, VT_MAPPING_NONE, VT_MAPPING_UNKNOWN }; /* UNKNOWN: /proc can't be read */
 enum vt_process_found vt_process_mapping_at(uintptr_t address, struct vt_process_mapping *m);

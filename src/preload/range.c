@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "preload/state.h"
+#include "recording/utf8.h"
 
 #define NAME_BYTES 64u
 #define SLOTS 4096u            /* a power of two */
@@ -46,7 +47,7 @@ static void fold(const char *name, bool all, char *to)
         before = is_digit(*name) ? before : *name; /* the digits behind a kept one are kept */
         to[n++] = *name++;
     }
-    to[n] = 0;
+    to[*name ? vt_utf8_whole(to, n) : n] = 0;
 }
 
 static uint32_t hash_of(const char *text)
@@ -111,6 +112,7 @@ uint16_t vt_range_exact(const char *name)
     char cut[NAME_BYTES];
     strncpy(cut, name, sizeof cut - 1);
     cut[sizeof cut - 1] = 0;
+    vt_utf8_mend(cut, sizeof cut);
     return find_or_add(cut);
 }
 

@@ -30,7 +30,7 @@ struct vt_tls {
     void *context; /* the current context as last seen, and what is known of it */
     int32_t context_device;
     uint16_t context_index;
-    uint8_t framework; /* an allocator of JAX's or TensorFlow's is busy, and will tell what came of it */
+    uint8_t framework;        /* an allocator of JAX's or TensorFlow's is busy, and will tell what came of it */
     uint8_t framework_device; /* device + 1 from which the driver allocated meanwhile; 0: none */
     uint32_t context_generation;
     uint32_t pending; /* index + 1 of this thread's unresolved out-of-memory */

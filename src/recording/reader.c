@@ -205,8 +205,12 @@ static void check_section(struct vt_reading *r, enum vt_section section)
              r->header.flags & VT_FLAG_NO_SPACE ? " (the disk was full)" : "");
     if (s->lost) {
         r->incomplete[section] = true;
-        note(r, "%s: %llu found no room within the size limit and were not recorded.", known[section].name,
-             (unsigned long long)s->lost);
+        if (section == VT_SITES) /* each allocation of a place without room comes anew */
+            note(r, "sites: %llu allocations came from places that found no room within the size limit.",
+                 (unsigned long long)s->lost);
+        else
+            note(r, "%s: %llu found no room within the size limit and were not recorded.", known[section].name,
+                 (unsigned long long)s->lost);
     }
     if (section != VT_STRINGS && s->record_bytes < known[section].bytes && !widen(r, section)) {
         note(r, "%s: skipped, out of memory.", known[section].name);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "recording/utf8.h"
+
 #define STRING_BYTES_MAX 65535u
 
 static const struct {
@@ -85,6 +87,7 @@ static void make_header(struct vt_writer *w, const struct vt_writer_options *o)
     h->start_unix_ns = o->start_unix_ns;
     snprintf(h->host, sizeof h->host, "%s", o->host);
     snprintf(h->program, sizeof h->program, "%s", o->program);
+    vt_utf8_mend(h->program, sizeof h->program);
     make_directory(h, o);
     memcpy(h->magic, VT_MAGIC, sizeof h->magic); /* last: a reader that comes earlier sees no recording */
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "analysis/format.h"
+#include "recording/utf8.h"
 
 #define LONG_NAME 160 /* from here on, template arguments of a function's name are left out: they hide the rest */
 
@@ -86,7 +87,9 @@ void vt_view_place(struct vt_out *out, const struct vt_display_frame *frame)
         shorter.function = name;
         frame = &shorter;
     }
-    vt_view_name(out, vt_format_place(place, sizeof place, frame), 0);
+    vt_format_place(place, sizeof place, frame);
+    vt_utf8_mend(place, sizeof place);
+    vt_view_name(out, place, 0);
 }
 
 static bool has_python(const struct vt_trace *trace)
@@ -117,6 +120,21 @@ void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace)
     vt_out_text(out, " [");
     vt_view_name(out, leaf->function, 80);
     vt_out_text(out, "]");
+}
+
+const char *vt_view_rank(char buffer[VT_VIEW_RANK], const struct vt_header *header)
+{
+    if (header->world_size > header->rank)
+        snprintf(buffer, VT_VIEW_RANK, "rank %d of %d", header->rank, header->world_size);
+    else
+        snprintf(buffer, VT_VIEW_RANK, "rank %d", header->rank);
+    return buffer;
+}
+
+const char *vt_view_are_missing(const struct vt_model *m)
+{
+    /* "what came after ..." alone is one thing; all others are several ("places"), as is a list */
+    return !strncmp(m->missing, "what ", 5) && !strchr(m->missing, ',') ? "is missing" : "are missing";
 }
 
 void vt_view_device(struct vt_out *out, int device)

@@ -34,6 +34,13 @@ void vt_view_frames(struct vt_out *out, const char *indent, const struct vt_trac
 /* " [at::native::empty_cuda]": the native function that the trace's Python user frame called; nothing if there is none. */
 void vt_view_leaf(struct vt_out *out, const struct vt_trace *trace);
 
+/* "rank 1 of 8", or "rank 1" where the size of the job was not recorded or makes no sense. Returns buffer. */
+#define VT_VIEW_RANK 40
+const char *vt_view_rank(char buffer[VT_VIEW_RANK], const struct vt_header *header);
+
+/* "is missing" or "are missing", behind model.missing. */
+const char *vt_view_are_missing(const struct vt_model *m);
+
 /* "GPU 0", or "host". */
 void vt_view_device(struct vt_out *out, int device);
 

@@ -53,6 +53,22 @@ static void write_bytes(struct vt_out *out, const uint64_t bytes[2])
     vt_out_text(out, "\n");
 }
 
+/* What is not in a recording would read as memory that is gone. */
+static void write_gaps(struct vt_out *out, const char *label, const struct vt_diff_side *side)
+{
+    if (side->incomplete) {
+        vt_out_colour(out, VT_RED);
+        vt_out_format(out, "  %s is incomplete", label);
+        vt_out_colour(out, VT_PLAIN);
+        if (side->recordings > 1)
+            vt_out_format(out, " (%u of its recordings)", side->incomplete);
+        vt_out_format(out, ": %s are missing, its figures may be too low\n", side->missing);
+    }
+    if (side->unreadable)
+        vt_out_format(out, "  %s may be incomplete: %u file%s there can not be read\n", label, side->unreadable,
+                      side->unreadable == 1 ? "" : "s");
+}
+
 static void write_side(struct vt_out *out, const char *label, const struct vt_diff_side *side, const struct vt_diff *d)
 {
     vt_out_format(out, "  %-7s ", label);
@@ -75,6 +91,7 @@ static void write_side(struct vt_out *out, const char *label, const struct vt_di
     if (side->steps)
         vt_out_format(out, ", %llu step%s", (unsigned long long)side->steps, side->steps == 1 ? "" : "s");
     vt_out_text(out, "\n");
+    write_gaps(out, label, side);
 }
 
 static void write_header(struct vt_out *out, const struct vt_diff *d)

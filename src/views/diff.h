@@ -1,5 +1,5 @@
 /*
- * What changed between two sides, as text and as JSON. For the command only.
+ * What changed between two sides, as text, as JSON and as a page. For the command only.
  */
 #ifndef VRAMTRACK_VIEWS_DIFF_H
 #define VRAMTRACK_VIEWS_DIFF_H
@@ -16,11 +16,14 @@ struct vt_diff_view {
     unsigned top;    /* places shown; 0: the default */
 };
 
-/* Both return 0 or a negative errno: -ENOMEM, or what write(2) reported. */
+/* All return 0 or a negative errno: -ENOMEM, or what write(2) reported. */
 int vt_diff_text_write(const struct vt_diff *diff, const struct vt_diff_view *view);
 
 /* Schema vramtrack-diff/1. */
 int vt_diff_json_write(const struct vt_diff *diff, const struct vt_diff_view *view);
+
+/* A page for a browser (html_diff.c): bounded as that of a recording (html.h). */
+int vt_diff_html_write(const struct vt_diff *diff, const struct vt_diff_view *view);
 
 /* A change with its sign: "+1.25 GiB", "-4.00 MiB", "0 B". Returns buffer (VT_DIFF_CHANGE long). */
 #define VT_DIFF_CHANGE 32

@@ -6,7 +6,7 @@
 #include "views/diff.h"
 #include "views/json.h"
 
-static json_t *pair(const uint64_t bytes[2])
+json_t *vt_json_diff_pair(const uint64_t bytes[2])
 {
     json_t *object = json_object();
 
@@ -16,7 +16,7 @@ static json_t *pair(const uint64_t bytes[2])
     return object;
 }
 
-static json_t *side(const struct vt_diff_side *s)
+json_t *vt_json_diff_side(const struct vt_diff_side *s)
 {
     json_t *object = json_object();
 
@@ -28,6 +28,9 @@ static json_t *side(const struct vt_diff_side *s)
     set(object, "rank", s->recordings == 1 && s->rank >= 0 ? json_integer(s->rank) : json_null());
     set(object, "moment", s->recordings == 1 ? vt_json_chars(s->moment) : json_null());
     set(object, "steps", number(s->steps));
+    set(object, "missing", s->incomplete ? vt_json_chars(s->missing) : json_null());
+    set(object, "incomplete_recordings", json_integer(s->incomplete));
+    set(object, "unreadable_files", json_integer(s->unreadable));
     return object;
 }
 
@@ -36,19 +39,19 @@ static json_t *device_number(int device)
     return device == VT_SPOT_ANY ? json_null() : json_integer(device);
 }
 
-static json_t *total(const struct vt_diff_total *t)
+json_t *vt_json_diff_total(const struct vt_diff_total *t)
 {
     json_t *object = json_object();
 
     set(object, "level", json_string(vt_level_name(t->level)));
     set(object, "kind", json_string(vt_kind_name(t->kind)));
     set(object, "device", device_number(t->device));
-    set(object, "bytes", pair(t->bytes));
-    set(object, "count", pair(t->count));
+    set(object, "bytes", vt_json_diff_pair(t->bytes));
+    set(object, "count", vt_json_diff_pair(t->count));
     return object;
 }
 
-static json_t *categories(const struct vt_diff *d)
+json_t *vt_json_diff_categories(const struct vt_diff *d)
 {
     json_t *object = json_object();
     unsigned i;
@@ -56,12 +59,12 @@ static json_t *categories(const struct vt_diff *d)
     for (i = 0; i < VT_DIFF_PARTS; i++) {
         const uint64_t bytes[2] = {d->side[0].part[i], d->side[1].part[i]};
 
-        set(object, vt_diff_part_name(i), pair(bytes));
+        set(object, vt_diff_part_name(i), vt_json_diff_pair(bytes));
     }
     return object;
 }
 
-static json_t *rank(const struct vt_diff_rank *r)
+json_t *vt_json_diff_rank(const struct vt_diff_rank *r)
 {
     json_t *object = json_object();
 
@@ -84,8 +87,8 @@ static json_t *site(const struct vt_diff *d, const struct vt_diff_site *s)
     set(object, "kind", json_string(vt_kind_name(p->kind)));
     set(object, "device", device_number(p->device));
     set(object, "api", vt_json_chars(p->api));
-    set(object, "bytes", pair(s->bytes));
-    set(object, "count", pair(s->count));
+    set(object, "bytes", vt_json_diff_pair(s->bytes));
+    set(object, "count", vt_json_diff_pair(s->count));
     set(object, "frames", vt_json_frames(&p->trace, &user, object));
     set(object, "user_frame", number_if(user >= 0, (uint64_t)user));
     set(object, "frames_before",
@@ -116,24 +119,25 @@ int vt_diff_json_write(const struct vt_diff *d, const struct vt_diff_view *view)
     vt_out_text(&out, "{\"schema\":\"vramtrack-diff/1\"");
     vt_json_put_key(&out, "by", json_string(vt_diff_by_name(d->by)));
     vt_json_put_key(&out, "per_step", json_boolean(d->per_step));
-    vt_json_put_key(&out, "before", side(&d->side[0]));
-    vt_json_put_key(&out, "after", side(&d->side[1]));
-    vt_json_put_key(&out, "device_bytes", pair(device));
-    vt_json_put_key(&out, "tensor_bytes", pair(tensor));
-    vt_json_put_key(&out, "categories", d->side[0].parts_known && d->side[1].parts_known ? categories(d) : json_null());
+    vt_json_put_key(&out, "before", vt_json_diff_side(&d->side[0]));
+    vt_json_put_key(&out, "after", vt_json_diff_side(&d->side[1]));
+    vt_json_put_key(&out, "device_bytes", vt_json_diff_pair(device));
+    vt_json_put_key(&out, "tensor_bytes", vt_json_diff_pair(tensor));
+    vt_json_put_key(&out, "categories",
+                    d->side[0].parts_known && d->side[1].parts_known ? vt_json_diff_categories(d) : json_null());
     begin_list(&out, "totals");
     for (i = 0; i < d->total_count && !out.error; i++)
-        put_element(&out, i, total(&d->totals[i]));
+        put_element(&out, i, vt_json_diff_total(&d->totals[i]));
     vt_out_text(&out, "]");
     begin_list(&out, "ranks");
     for (i = 0; i < d->rank_count && !out.error; i++)
-        put_element(&out, i, rank(&d->ranks[i]));
+        put_element(&out, i, vt_json_diff_rank(&d->ranks[i]));
     vt_out_text(&out, "]");
     begin_list(&out, "sites");
     for (i = 0; i < d->site_count && !out.error; i++)
         put_element(&out, i, site(d, &d->sites[i]));
     vt_out_text(&out, "]");
-    vt_json_put_key(&out, "not_compared", pair(rest));
+    vt_json_put_key(&out, "not_compared", vt_json_diff_pair(rest));
     vt_out_text(&out, "}\n");
     return vt_out_close(&out);
 }

@@ -12,6 +12,7 @@
 
 struct holder {
     uint64_t bytes, count;
+    uint64_t cards; /* a bit for each GPU; a job of more than 64 in one process there is none */
     const struct vt_place *place;
 };
 
@@ -40,18 +41,21 @@ static uint32_t collect(const struct vt_analysis *a, const struct vt_site_row **
     return count;
 }
 
-/* One holder per name. Returns their number. */
-static uint32_t add_up(const struct vt_places *places, const struct vt_site_row *const *rows, struct holder *holders)
+/* One holder per name of `all` rows. Returns their number. */
+static uint32_t add_up(const struct vt_places *places, const struct vt_site_row *const *rows, uint32_t all,
+                       struct holder *holders)
 {
     uint32_t of[LOOKED_AT], count = 0, i;
 
-    for (i = 0; i < places->count; i++) {
+    for (i = 0; i < all; i++) {
         const struct vt_place *place = &places->list[i];
 
         if (place->name == i)
-            holders[of[i] = count++] = (struct holder){0, 0, place};
+            holders[of[i] = count++] = (struct holder){.place = place};
         holders[of[place->name]].bytes += rows[i]->live_bytes;
         holders[of[place->name]].count += rows[i]->live_count;
+        if (rows[i]->record->device >= 0 && rows[i]->record->device < 64)
+            holders[of[place->name]].cards |= 1ull << rows[i]->record->device;
     }
     return count;
 }
@@ -76,7 +80,10 @@ static void write_holder(struct vt_out *out, const struct holder *holder)
         vt_out_text(out, " < ");
         vt_view_place(out, holder->place->caller);
     }
-    vt_out_format(out, " [%s%s]\n", vt_kind_name(site->kind), site->level == VT_LEVEL_TENSOR ? " tensor" : "");
+    vt_out_format(out, " [%s%s", vt_kind_name(site->kind), site->level == VT_LEVEL_TENSOR ? " tensor" : "");
+    if (holder->cards & (holder->cards - 1))
+        vt_out_format(out, ", on %d GPUs", __builtin_popcountll(holder->cards));
+    vt_out_text(out, "]\n");
 }
 
 /* Writes the largest, and the rest in one line. */
@@ -103,14 +110,14 @@ void vt_view_holders(struct vt_out *out, const struct vt_analysis *a, unsigned m
 {
     const struct vt_site_row *rows[LOOKED_AT];
     const struct vt_site *sites[LOOKED_AT];
-    struct holder holders[LOOKED_AT], left = {0, 0, NULL};
+    struct holder holders[LOOKED_AT], left = {0};
     struct vt_places places;
     uint32_t count = collect(a, rows, &left), i;
 
     for (i = 0; i < count; i++)
         sites[i] = rows[i]->record;
     if (!vt_places_build(&places, a->model.reading, a->symbols, &a->style, sites, count)) {
-        count = add_up(&places, rows, holders);
+        count = add_up(&places, rows, count, holders);
         if (count)
             qsort(holders, count, sizeof *holders, more_bytes_first);
         write_holders(out, holders, count, most, left);

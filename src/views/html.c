@@ -1,5 +1,5 @@
 /*
- * The report as one page for a browser: the fixed text, and the block of JSON in the middle of it. See html.h.
+ * The report of one recording as a page for a browser: what of it is the report's own. See html.h.
  *
  * The block (schema vramtrack-page/1, for the page alone) has the report's own keys with their values (docs/vramtrack-report.1,
  * vramtrack-report/1), lists cut where a budget ends ("left_out" says by how many elements), and what is drawn: see the
@@ -8,45 +8,80 @@
 #include "views/html.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/account.h"
 #include "analysis/format.h"
+#include "views/common.h"
 #include "views/json.h"
-
-/* html_page.S: the page as the build has put it together, before and after the block. */
-extern const char vt_html_head[], vt_html_head_end[], vt_html_tail[], vt_html_tail_end[];
-
-static void put(struct vt_page *page, const char *key, json_t *value)
-{
-    struct vt_page_buffer b = {0};
-
-    vt_page_put(&b, ",\n\"%s\":", key);
-    vt_page_put_json(&b, value);
-    vt_page_flush(page, &b);
-}
+#include "views/moments.h"
 
 /* A list of the report, as far as its budget reaches. */
+struct list {
+    const struct vt_analysis *a;
+    json_t *(*element)(const struct vt_analysis *a, uint32_t index);
+};
+
+static json_t *element_of(const void *of, uint32_t index)
+{
+    const struct list *list = of;
+
+    return list->element(list->a, index);
+}
+
 static void put_list(struct vt_page *page, const char *key, uint64_t count,
                      json_t *(*element)(const struct vt_analysis *a, uint32_t index))
 {
-    struct vt_page_buffer b = {0};
-    size_t before;
-    uint32_t i;
+    vt_page_put_list(page, key, count, VT_PAGE_LIST, element_of, &(struct list){&page->x.a, element});
+}
 
-    vt_out_format(&page->x.out, ",\n\"%s\":[", key);
-    for (i = 0; i < count && !b.failed; i++) {
-        before = b.used;
-        vt_page_put(&b, "%s", i ? ",\n" : "\n");
-        vt_page_put_json(&b, element(&page->x.a, i));
-        if (b.used > VT_PAGE_LIST) {
-            b.used = before;
-            break;
-        }
+/* What the recording lacks: "missing" names it, "incomplete" says it as the text report does. Null: it is whole. */
+static void put_gaps(struct vt_page *page)
+{
+    const struct vt_model *m = &page->x.a.model;
+    char words[sizeof m->missing + 80];
+
+    snprintf(words, sizeof words, "The recording is incomplete: %s %s, what follows may be too little.", m->missing,
+             vt_view_are_missing(m));
+    vt_page_put_key(page, "missing", m->missing[0] ? vt_json_chars(m->missing) : json_null());
+    vt_page_put_key(page, "incomplete", m->missing[0] ? vt_json_chars(words) : json_null());
+}
+
+static json_t *account_moment(const struct vt_model *m, bool same)
+{
+    json_t *object = json_object();
+
+    set(object, "name", vt_json_chars(m->moment));
+    set(object, "time_s", seconds(m->moment_ns));
+    set(object, "when", json_string(vt_view_when(m)));
+    set(object, "same", json_boolean(same));
+    return object;
+}
+
+/* The account of the moment at which memory ran out, if another one is shown, as the text report has it: "then" says when
+ * that was and if this process held the same as at the shown moment; "then_devices" are the GPUs at that time. */
+static void put_accounts(struct vt_page *page)
+{
+    const struct vt_moment *moment = vt_view_oom_moment(&page->x.a.model);
+    struct vt_analysis then = page->x.a; /* the symbols are shared */
+    char name[sizeof moment->name + 1] = "";
+    uint32_t count;
+
+    vt_page_put_key(page, "shown", account_moment(&page->x.a.model, true));
+    if (moment)
+        memcpy(name, moment->name, sizeof moment->name);
+    if (!moment || vt_model_build(&then.model, page->x.a.model.reading, name)) {
+        vt_page_put_key(page, "then", json_null());
+        vt_page_put_key(page, "then_devices", json_array());
+        return;
     }
-    vt_page_lacks(page, key, count - i);
-    vt_page_flush(page, &b);
-    vt_out_text(&page->x.out, "]");
+    vt_account_add_parts(&then.model, then.symbols);
+    count = then.model.device_count;
+    vt_page_put_key(page, "then", account_moment(&then.model, vt_view_holds_the_same(&then.model, &page->x.a.model)));
+    vt_page_put_list(page, "then_devices", count, VT_PAGE_LIST, element_of, &(struct list){&then, vt_json_device});
+    vt_model_free(&then.model);
 }
 
 static json_t *note(const struct vt_analysis *a, uint32_t i)
@@ -68,14 +103,16 @@ static void put_report(struct vt_page *page, const struct vt_report_request *req
     const char *path = request->recording_path ? request->recording_path : vt_reading_name(m->reading);
 
     vt_out_text(&page->x.out, "{\"schema\":\"vramtrack-page/1\",\"version\":\"" VT_VERSION "\"");
-    put(page, "recording", *path ? vt_json_chars(path) : json_null());
-    put(page, "program", vt_json_chars(vt_reading_header(m->reading)->program));
-    put(page, "process", vt_json_process(m));
-    put(page, "ended", ending(m, request));
-    put(page, "all_frames", json_boolean(request->all_frames));
-    put(page, "moment", vt_json_chars(m->moment));
-    put(page, "moment_s", seconds(m->moment_ns));
-    put(page, "training", vt_json_training(m));
+    vt_page_put_key(page, "recording", *path ? vt_json_chars(path) : json_null());
+    vt_page_put_key(page, "program", vt_json_chars(vt_reading_header(m->reading)->program));
+    vt_page_put_key(page, "process", vt_json_process(m));
+    vt_page_put_key(page, "ended", ending(m, request));
+    vt_page_put_key(page, "all_frames", json_boolean(request->all_frames));
+    vt_page_put_key(page, "moment", vt_json_chars(m->moment));
+    vt_page_put_key(page, "moment_s", seconds(m->moment_ns));
+    vt_page_put_key(page, "training", vt_json_training(m));
+    put_gaps(page);
+    put_accounts(page);
     put_list(page, "devices", m->device_count, vt_json_device);
     put_list(page, "totals", m->total_count, vt_json_total);
     put_list(page, "moments", m->moment_count, vt_json_moment);
@@ -88,9 +125,6 @@ static void put_report(struct vt_page *page, const struct vt_report_request *req
     vt_page_write_map(page);
     vt_analysis_take_notes(a);
     put_list(page, "notes", m->note_count, note);
-    vt_out_text(&page->x.out, ",\n\"left_out\":{");
-    vt_page_flush(page, &page->left_out);
-    vt_out_text(&page->x.out, "}}\n");
 }
 
 static bool index_sites(struct vt_page *page)
@@ -100,10 +134,11 @@ static bool index_sites(struct vt_page *page)
 
     page->rows = calloc((size_t)m->site_count + 1, sizeof *page->rows);
     page->number_of = calloc((size_t)m->site_count + 1, sizeof *page->number_of);
+    page->names = calloc((size_t)m->site_count + 1, sizeof *page->names);
     for (i = 0; page->rows && i < m->site_count; i++)
         if (m->sites[i].index < m->site_count)
             page->rows[m->sites[i].index] = &m->sites[i];
-    return page->rows && page->number_of;
+    return page->rows && page->number_of && page->names;
 }
 
 int vt_html_write(struct vt_reading *reading, const struct vt_report_request *request)
@@ -114,14 +149,14 @@ int vt_html_write(struct vt_reading *reading, const struct vt_report_request *re
     memset(&page, 0, sizeof page);
     if ((error = vt_view_open(&page.x.a, reading, request)))
         return error;
-    vt_out_open(&page.x.out, request->fd, false);
-    vt_out_bytes(&page.x.out, vt_html_head, (size_t)(vt_html_head_end - vt_html_head));
+    vt_page_begin(&page, VT_PAGE_OF_RECORDING, request->fd);
     if (index_sites(&page))
         put_report(&page, request);
     else
         vt_export_fail(&page.x, -ENOMEM);
-    vt_out_bytes(&page.x.out, vt_html_tail, (size_t)(vt_html_tail_end - vt_html_tail));
+    vt_page_end(&page, VT_PAGE_OF_RECORDING);
     vt_page_stacks_free(&page);
+    vt_page_names_free(&page);
     free(page.rows);
     free(page.number_of);
     return vt_export_close(&page.x);

@@ -29,7 +29,7 @@ static bool make_room(struct vt_page_buffer *b, size_t bytes)
 
 static void put_bytes(struct vt_page_buffer *b, const char *text, size_t bytes)
 {
-    if (!make_room(b, bytes))
+    if (!bytes || !make_room(b, bytes))
         return;
     memcpy(b->text + b->used, text, bytes);
     b->used += bytes;
@@ -93,6 +93,50 @@ void vt_page_put_json(struct vt_page_buffer *b, json_t *value)
         b->failed = true;
     json_decref(shorter);
     json_decref(value);
+}
+
+void vt_page_append(struct vt_page_buffer *b, struct vt_page_buffer *more)
+{
+    put_bytes(b, more->text, more->used);
+    b->failed |= more->failed;
+    free(more->text);
+    memset(more, 0, sizeof *more);
+}
+
+void vt_page_put_key(struct vt_page *page, const char *key, json_t *value)
+{
+    struct vt_page_buffer b = {0};
+
+    vt_page_put(&b, ",\n\"%s\":", key);
+    vt_page_put_json(&b, value);
+    vt_page_flush(page, &b);
+}
+
+void vt_page_put_list(struct vt_page *page, const char *key, uint64_t count, size_t most,
+                      json_t *(*element)(const void *of, uint32_t index), const void *of)
+{
+    struct vt_page_buffer b = {0};
+    size_t before;
+    uint32_t i;
+
+    for (i = 0; i < count && !b.failed; i++) {
+        before = b.used;
+        vt_page_put(&b, "%s", i ? ",\n" : "\n");
+        vt_page_put_json(&b, element(of, i));
+        if (b.used > most) {
+            b.used = before;
+            break;
+        }
+    }
+    vt_page_lacks(page, key, count - i);
+    vt_page_flush_list(page, key, &b);
+}
+
+void vt_page_flush_list(struct vt_page *page, const char *key, struct vt_page_buffer *b)
+{
+    vt_out_format(&page->x.out, ",\n\"%s\":[", key);
+    vt_page_flush(page, b);
+    vt_out_text(&page->x.out, "]");
 }
 
 void vt_page_flush(struct vt_page *page, struct vt_page_buffer *b)

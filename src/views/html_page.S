@@ -1,14 +1,23 @@
 /*
- * The page's fixed text, which scripts/page puts together from src/views/html and the libraries' files.
- * VT_PAGE_HEAD and VT_PAGE_TAIL are their paths in the build directory.
+ * The pages' fixed texts, which scripts/page puts together from src/views/html and the libraries' files. The assembler finds
+ * them in a folder of the build directory (-I).
  */
     .section .rodata
-    .globl vt_html_head, vt_html_head_end, vt_html_tail, vt_html_tail_end
-    .hidden vt_html_head, vt_html_head_end, vt_html_tail, vt_html_tail_end
-vt_html_head:
-    .incbin VT_PAGE_HEAD
-vt_html_head_end:
-vt_html_tail:
-    .incbin VT_PAGE_TAIL
-vt_html_tail_end:
+.macro part name
+    .globl vt_html_\name, vt_html_\name\()_end
+    .hidden vt_html_\name, vt_html_\name\()_end
+vt_html_\name:
+    .incbin "\name"
+vt_html_\name\()_end:
+.endm
+    part report_head
+    part report_tail
+    part report_rest
+    part job_head
+    part job_tail
+    part job_rest
+    part diff_head
+    part diff_tail
+    part diff_rest
+    part d3
     .section .note.GNU-stack,"",%progbits

@@ -6,6 +6,7 @@
  *   sites      one array per place
  *   others     what the places hold that found no room: level, kind, device, shown, and the sums
  *   at         per recorded moment what places held then, as pairs (place in the list, bytes), and what others did
+ *   at_left    names of the recorded moments that are not in `at` and not shown; at_more: how many there are
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #include "views/json.h"
 
 #define FAILURES 200u
-#define MOMENTS 4u
+#define MOMENTS 6u
+#define LEFT_NAMED 12u
 
 /* What a place has, as in the report's JSON and in its words, behind the columns that put_site() makes itself. */
 static const char *const keys[] = {"live_bytes",  "live_count",    "at_peak_bytes", "peak_bytes",
@@ -32,12 +34,12 @@ static void put_keys(struct vt_page *page)
     size_t i;
 
     vt_out_text(out, ",\n\"site_keys\":[\"id\",\"device\",\"stack\",\"user\",\"cut\",\"shown\",\"memory\",\"leaked_"
-                     "bytes\",\"owner\"");
+                     "bytes\",\"owner\",\"name\"");
     for (i = 0; i < KEYS; i++)
         vt_out_format(out, ",\"%s\"", keys[i]);
     for (i = 0; i < TEXTS; i++)
         vt_out_format(out, ",\"%s\"", texts[i]);
-    vt_out_text(out, "],\n\"site_texts\":[\"owner\"");
+    vt_out_text(out, "],\n\"site_texts\":[\"owner\",\"name\"");
     for (i = 0; i < TEXTS; i++)
         vt_out_format(out, ",\"%s\"", texts[i]);
     vt_out_text(out, "]");
@@ -64,7 +66,8 @@ static bool put_site(struct vt_page *page, uint32_t index)
     vt_page_put(b, "%s[%u,%d,%u,%d,%d,%d,%d,%llu,", page->site_count ? ",\n" : "\n", row->index, row->record->device,
                 stack.node, stack.user, stack.cut, is_shown(page, row), vt_kind_is_memory(row->record->kind),
                 (unsigned long long)vt_export_value(row, VT_EXPORT_LEAKED).bytes);
-    vt_page_put(b, "%u", vt_page_string(page, vt_export_category(&page->x, row)));
+    vt_page_put(b, "%u,%u", vt_page_string(page, vt_export_category(&page->x, row)),
+                vt_page_string(page, row->index < page->x.a.model.site_count ? page->names[row->index] : NULL));
     for (i = 0; i < KEYS; i++) {
         value = json_object_get(figures, keys[i]);
         vt_page_put(b, ",");
@@ -176,6 +179,18 @@ static void put_others(struct vt_page *page, struct rank *list, uint32_t from)
     }
 }
 
+static void name_sites(struct vt_page *page, const struct rank *list)
+{
+    uint32_t count = page->x.a.model.site_count, i;
+    const struct vt_site_row **rows = calloc((size_t)count + 1, sizeof *rows);
+
+    for (i = 0; rows && i < count; i++)
+        rows[i] = &page->x.a.model.sites[list[i].row];
+    if (rows)
+        vt_page_name_sites(page, rows, count);
+    free(rows);
+}
+
 static void add_sites(struct vt_page *page)
 {
     struct rank *list = ranked(&page->x.a.model);
@@ -185,6 +200,7 @@ static void add_sites(struct vt_page *page)
         vt_export_fail(&page->x, -ENOMEM);
         return;
     }
+    name_sites(page, list);
     while (i < page->x.a.model.site_count && vt_page_stack_bytes(page) < VT_PAGE_STACKS - 4 * VT_PAGE_TEXT &&
            put_site(page, list[i].row))
         i++;
@@ -264,31 +280,56 @@ static void put_moment(struct vt_page *page, const struct vt_moment *moment, con
                 (unsigned long long)others[1], (unsigned long long)others[2]);
 }
 
-/* The recorded moments, those at which memory ran out first. */
+/* Which moments come first: those that the diagnosis looks at, then those that the program named, then the other refusals. */
+enum { FIRST_OOM, NEWEST_OOM, FINALIZE, NAMED, OTHER_OOM, WANTS };
+
+/* How much a moment is wanted; the first and the newest refusal are those with these numbers. */
+static unsigned want(const struct vt_moment *moment, uint64_t number, uint64_t first_oom, uint64_t newest_oom)
+{
+    if (moment->kind != VT_MOMENT_OOM)
+        return moment->kind == VT_MOMENT_FINALIZE ? FINALIZE : NAMED;
+    return number == first_oom ? FIRST_OOM : number == newest_oom ? NEWEST_OOM : OTHER_OOM;
+}
+
+static const struct vt_moment *moment_at(const struct vt_model *m, uint64_t number)
+{
+    const struct vt_moment *moment = vt_reading_moment(m->reading, number);
+
+    return moment && moment->name[0] && moment != m->recorded ? moment : NULL;
+}
+
+static void put_left_moment(struct vt_page_buffer *b, const char *name, uint64_t left)
+{
+    if (left > LEFT_NAMED)
+        return;
+    vt_page_put(b, left > 1 ? "," : "");
+    vt_page_put_json(b, vt_json_chars(name));
+}
+
 static void add_moments(struct vt_page *page)
 {
     const struct vt_model *m = &page->x.a.model;
-    uint64_t count = vt_reading_count(m->reading, VT_MOMENTS), i;
-    unsigned pass, taken = 0;
-    char name[sizeof((struct vt_moment *)0)->name + 1];
+    uint64_t count = vt_reading_count(m->reading, VT_MOMENTS), first = UINT64_MAX, newest = UINT64_MAX, left = 0, i;
+    char name[sizeof((struct vt_moment *)0)->name + 1] = "";
+    const struct vt_moment *moment;
+    unsigned wanted, taken = 0;
 
-    for (pass = 0; pass < 2; pass++)
-        for (i = 0; i < count && taken < MOMENTS; i++) {
-            const struct vt_moment *moment = vt_reading_moment(m->reading, i);
-
-            if (!moment || !moment->name[0] || moment == m->recorded || (moment->kind == VT_MOMENT_OOM) == pass)
+    for (i = 0; i < count; i++)
+        if ((moment = moment_at(m, i)) && moment->kind == VT_MOMENT_OOM) {
+            first = first == UINT64_MAX ? i : first;
+            newest = i;
+        }
+    for (wanted = 0; wanted < WANTS; wanted++)
+        for (i = 0; i < count; i++) {
+            if (!(moment = moment_at(m, i)) || want(moment, i, first, newest) != wanted)
                 continue;
             memcpy(name, moment->name, sizeof moment->name);
-            name[sizeof moment->name] = '\0';
-            put_moment(page, moment, name, VT_PAGE_MOMENTS / MOMENTS * ++taken);
+            if (taken < MOMENTS)
+                put_moment(page, moment, name, VT_PAGE_MOMENTS / MOMENTS * ++taken);
+            else
+                put_left_moment(&page->moments_left, name, ++left);
         }
-}
-
-static void put_list(struct vt_page *page, const char *key, struct vt_page_buffer *buffer)
-{
-    vt_out_format(&page->x.out, ",\n\"%s\":[", key);
-    vt_page_flush(page, buffer);
-    vt_out_text(&page->x.out, "]");
+    vt_page_put_key(page, "at_more", number(left));
 }
 
 void vt_page_write_stacks(struct vt_page *page)
@@ -297,11 +338,10 @@ void vt_page_write_stacks(struct vt_page *page)
     add_sites(page);
     add_moments(page);
     put_keys(page);
-    put_list(page, "sites", &page->sites);
-    put_list(page, "others", &page->others);
-    put_list(page, "failures", &page->failures);
-    put_list(page, "at", &page->moments);
-    put_list(page, "strings", &page->strings);
-    put_list(page, "frames", &page->frames);
-    put_list(page, "nodes", &page->nodes);
+    vt_page_flush_list(page, "sites", &page->sites);
+    vt_page_flush_list(page, "others", &page->others);
+    vt_page_flush_list(page, "failures", &page->failures);
+    vt_page_flush_list(page, "at", &page->moments);
+    vt_page_flush_list(page, "at_left", &page->moments_left);
+    vt_page_write_tables(page);
 }

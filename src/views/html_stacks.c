@@ -101,20 +101,17 @@ size_t vt_page_stack_bytes(const struct vt_page *page)
     return page->strings.used + page->frames.used + page->nodes.used + page->sites.used + page->failures.used;
 }
 
-struct vt_page_stack vt_page_stack(struct vt_page *page, uint32_t native, uint32_t python, size_t most)
+struct vt_page_stack vt_page_trace(struct vt_page *page, const struct vt_trace *trace, size_t most)
 {
-    struct vt_page_stack stack = {.user = -1, .whole = true};
-    struct vt_trace trace;
+    struct vt_page_stack stack = {.user = -1, .cut = trace->cut_native || trace->cut_python, .whole = true};
     uint32_t i, frame, shown = 0, user = VT_NONE;
 
-    vt_view_trace(&page->x.a, &trace, native, python);
-    stack.cut = trace.cut_native || trace.cut_python;
-    for (i = trace.count; i-- > 0 && stack.whole;) {
-        const struct vt_display_frame *f = &trace.frames[i];
+    for (i = trace->count; i-- > 0 && stack.whole;) {
+        const struct vt_display_frame *f = &trace->frames[i];
 
         if (f->ours || f->replaced)
             continue;
-        if (i == trace.user)
+        if (i == trace->user)
             user = shown;
         shown++;
         frame = frame_of(page, f);
@@ -125,10 +122,27 @@ struct vt_page_stack vt_page_stack(struct vt_page *page, uint32_t native, uint32
             stack.whole = false;
         }
     }
-    vt_trace_free(&trace);
     if (user != VT_NONE)
         stack.user = (int)(shown - 1 - user);
     return stack;
+}
+
+struct vt_page_stack vt_page_stack(struct vt_page *page, uint32_t native, uint32_t python, size_t most)
+{
+    struct vt_page_stack stack;
+    struct vt_trace trace;
+
+    vt_view_trace(&page->x.a, &trace, native, python);
+    stack = vt_page_trace(page, &trace, most);
+    vt_trace_free(&trace);
+    return stack;
+}
+
+void vt_page_write_tables(struct vt_page *page)
+{
+    vt_page_flush_list(page, "strings", &page->strings);
+    vt_page_flush_list(page, "frames", &page->frames);
+    vt_page_flush_list(page, "nodes", &page->nodes);
 }
 
 void vt_page_stacks_free(struct vt_page *page)

@@ -187,6 +187,10 @@ static void name_place(struct vt_page *page, struct picture *p, const struct vt_
     char label[VT_EXPORT_LABEL];
     struct vt_trace trace;
 
+    if (page->names[row->index]) {
+        p->layer_of[row->index] = layer_named(&p->layers, page->names[row->index], row->index);
+        return;
+    }
     vt_view_trace(&page->x.a, &trace, row->record->stack, row->record->python_stack);
     vt_export_label(label, vt_trace_user(&trace));
     vt_trace_free(&trace);

@@ -32,7 +32,7 @@ static bool several_hosts(const struct vt_job *job)
     return false;
 }
 
-static int32_t world_size(const struct vt_job *job)
+int32_t vt_job_world_size(const struct vt_job *job)
 {
     int32_t most = -1;
     uint32_t i;
@@ -53,6 +53,42 @@ static const char *moment_of_all(const struct vt_job *job)
     return job->ranks[0].moment;
 }
 
+static bool several_programs(const struct vt_job *job)
+{
+    uint32_t i;
+
+    for (i = 1; i < job->process_count; i++)
+        if (strcmp(job->ranks[i].program, job->ranks[0].program) != 0)
+            return true;
+    return false;
+}
+
+uint32_t vt_job_programs(const struct vt_job *job)
+{
+    uint32_t i, j, count = 0;
+
+    for (i = 0; i < job->process_count; i++) {
+        for (j = 0; j < i && strcmp(job->ranks[j].program, job->ranks[i].program) != 0; j++)
+            ;
+        count += j == i;
+    }
+    return count;
+}
+
+static void write_notes(struct vt_out *out, const struct vt_job *job)
+{
+    uint32_t i;
+
+    for (i = 0; i < job->note_count; i++) {
+        vt_out_text(out, "  note       ");
+        vt_view_name(out, job->notes[i], 0);
+        vt_out_text(out, "\n");
+    }
+    if (job->unreadable)
+        vt_out_format(out, "  note       %u file%s there named *.vtr can not be read, and %s left out.\n",
+                      job->unreadable, job->unreadable == 1 ? "" : "s", job->unreadable == 1 ? "is" : "are");
+}
+
 static void write_header(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view)
 {
     const char *moment = moment_of_all(job);
@@ -61,9 +97,11 @@ static void write_header(struct vt_out *out, const struct vt_job *job, const str
     vt_out_text(out, "GPU memory of ");
     vt_view_name(out, job->ranks[0].program, 64);
     vt_out_colour(out, VT_PLAIN);
+    if (several_programs(job))
+        vt_out_format(out, " and %u more program%s", vt_job_programs(job) - 1, vt_job_programs(job) == 2 ? "" : "s");
     vt_out_format(out, ": %u process%s", job->process_count, job->process_count == 1 ? "" : "es");
-    if (world_size(job) > 0)
-        vt_out_format(out, ", world size %d", world_size(job));
+    if (vt_job_world_size(job) > 0)
+        vt_out_format(out, ", world size %d", vt_job_world_size(job));
     if (!several_hosts(job)) {
         vt_out_text(out, ", on ");
         vt_view_name(out, job->ranks[0].host, 64);
@@ -75,12 +113,13 @@ static void write_header(struct vt_out *out, const struct vt_job *job, const str
     vt_out_text(out, "\n  moment     ");
     vt_view_name(out, moment ? moment : "of each its own: out of memory, where it was; or its end", 0);
     vt_out_text(out, "\n");
+    write_notes(out, job);
 }
 
 static const char *words_of(enum vt_job_family family)
 {
-    static const char *const words[VT_JOB_FAMILY_COUNT] = {"out of memory", "died",          "rank skew",
-                                                           "stray context", "missing ranks", "none"};
+    static const char *const words[VT_JOB_FAMILY_COUNT] = {
+        "out of memory", "died", "rank skew", "stray context", "shared GPU", "missing ranks", "none"};
 
     return words[family];
 }
@@ -188,13 +227,20 @@ static void write_row(struct vt_out *out, const struct vt_job *job, uint32_t ind
     vt_out_text(out, r->oom ? "ran out of memory, " : "");
     vt_out_text(out, r->words);
     vt_out_colour(out, VT_PLAIN);
+    if (r->missing[0])
+        vt_out_text(out, ", recording incomplete");
+    if (several_programs(job)) {
+        vt_out_text(out, "  ");
+        vt_view_name(out, r->program, 64);
+    }
     vt_out_text(out, "\n");
 }
 
 /* Is it worth a line where not all fit? */
 static bool is_odd(const struct vt_job *job, uint32_t index)
 {
-    return job->ranks[index].oom || job->ranks[index].failed || *mark_of(job, index) != ' ';
+    return job->ranks[index].oom || job->ranks[index].failed || job->ranks[index].missing[0] ||
+           *mark_of(job, index) != ' ';
 }
 
 static void write_left_out(struct vt_out *out, const struct vt_job *job, uint32_t shown, uint64_t low, uint64_t high)
@@ -231,7 +277,7 @@ static void write_table(struct vt_out *out, const struct vt_job *job, const stru
     if (tensors)
         vt_out_format(out, " %11s %11s %11s %11s %11s %11s", "parameters", "gradients", "optimizer", "activations",
                       "other", "cached");
-    vt_out_text(out, "  end\n");
+    vt_out_text(out, several_programs(job) ? "  end, program\n" : "  end\n");
     for (i = 0; i < job->process_count; i++)
         odd += is_odd(job, i);
     others = most > odd ? most - odd : 0;

@@ -1,5 +1,5 @@
 /*
- * The merged report of a job's processes, as text and as JSON. For the command only.
+ * The merged report of a job's processes, as text, as JSON and as a page. For the command only.
  */
 #ifndef VRAMTRACK_VIEWS_JOB_H
 #define VRAMTRACK_VIEWS_JOB_H
@@ -18,11 +18,20 @@ struct vt_job_view {
     unsigned top;          /* places and ranks shown; 0: the defaults */
 };
 
-/* Both return 0 or a negative errno: -ENOMEM, or what write(2) reported. */
+/* All return 0 or a negative errno: -ENOMEM, or what write(2) reported. */
 int vt_job_text_write(const struct vt_job *job, const struct vt_job_view *view);
 
 /* Schema vramtrack-job/1. */
 int vt_job_json_write(const struct vt_job *job, const struct vt_job_view *view);
+
+/* The page of a job, for a browser (html_job.c): bounded as that of a recording (html.h). */
+int vt_job_html_write(const struct vt_job *job, const struct vt_job_view *view);
+
+/* How many ranks the job has in all, recorded or not; -1: not known. */
+int32_t vt_job_world_size(const struct vt_job *job);
+
+/* How many programs its processes (but for helpers) are of. */
+uint32_t vt_job_programs(const struct vt_job *job);
 
 /* The findings, a line each and `evidence` lines of evidence below; for the short report as well. `prefix` begins each
  * finding's line, `indent` those of evidence. Findings of nothing are left out if `loud`. Returns the lines written. */

@@ -58,7 +58,7 @@ static json_t *categories(const struct vt_job_rank *r)
     return object;
 }
 
-static json_t *process(const struct vt_job_rank *r)
+json_t *vt_json_job_process(const struct vt_job_rank *r)
 {
     json_t *object = json_object();
 
@@ -78,6 +78,7 @@ static json_t *process(const struct vt_job_rank *r)
     set(object, "steps", number(r->steps));
     set(object, "end", json_string(vt_end_name(r->end)));
     set(object, "exit_code", r->end == VT_PROCESS_EXIT ? json_integer(r->exit_code) : json_null());
+    set(object, "missing", r->missing[0] ? vt_json_chars(r->missing) : json_null());
     set(object, "end_words", vt_json_chars(r->words));
     set(object, "out_of_memory", json_boolean(r->oom));
     set(object, "finding", vt_json_chars(r->finding));
@@ -144,7 +145,7 @@ static json_t *held(const struct vt_job *job, const struct vt_job_place *h)
     return object;
 }
 
-static json_t *finding(const struct vt_job *job, const struct vt_job_finding *f)
+json_t *vt_json_job_finding(const struct vt_job *job, const struct vt_job_finding *f)
 {
     json_t *object = json_object(), *evidence = json_array(), *ranks = json_array(), *advice = json_array();
     uint32_t i;
@@ -171,7 +172,7 @@ static void put_processes(struct vt_out *out, const struct vt_job *job, const ch
     vt_out_format(out, ",\n\"%s\":[", key);
     for (i = first; i < end && !out->error; i++) {
         vt_out_text(out, i > first ? ",\n" : "\n");
-        vt_json_put(out, process(&job->ranks[i]));
+        vt_json_put(out, vt_json_job_process(&job->ranks[i]));
     }
     vt_out_text(out, "]");
 }
@@ -189,11 +190,9 @@ static void put_processes(struct vt_out *out, const struct vt_job *job, const ch
 int vt_job_json_write(const struct vt_job *job, const struct vt_job_view *view)
 {
     uint32_t median = job->median[VT_JOB_PEAK];
-    int32_t world = -1;
+    int32_t world = vt_job_world_size(job);
     struct vt_out out;
 
-    for (uint32_t i = 0; i < job->rank_count; i++)
-        world = job->ranks[i].world_size > world ? job->ranks[i].world_size : world;
     vt_out_open(&out, view->fd, false);
     vt_out_text(&out, "{\"schema\":\"vramtrack-job/1\"");
     vt_json_put_key(&out, "directory", vt_json_chars(view->directory));
@@ -204,8 +203,11 @@ int vt_job_json_write(const struct vt_job *job, const struct vt_job_view *view)
     put_processes(&out, job, "helpers", job->process_count, job->rank_count);
     PUT_LIST(&out, "skew", job->skew_count, skew(job, &job->skews[i]));
     PUT_LIST(&out, "sites", job->held_count, held(job, &job->held[i]));
-    PUT_LIST(&out, "findings", job->finding_count, finding(job, &job->findings[i]));
-    vt_json_put_key(&out, "complete", json_boolean(!vt_spots_full(job->places)));
+    PUT_LIST(&out, "findings", job->finding_count, vt_json_job_finding(job, &job->findings[i]));
+    PUT_LIST(&out, "notes", job->note_count, vt_json_chars(job->notes[i]));
+    vt_json_put_key(&out, "unreadable_files", json_integer(job->unreadable));
+    vt_json_put_key(&out, "complete",
+                    json_boolean(!vt_spots_full(job->places) && !job->incomplete && !job->unreadable));
     vt_out_text(&out, "}\n");
     return vt_out_close(&out);
 }

@@ -64,6 +64,24 @@ json_t *vt_json_fragmentation(const struct vt_analysis *a, uint32_t index);
 json_t *vt_json_fragmentation_with_blocks(const struct vt_analysis *a, uint32_t index);
 json_t *vt_json_allocator(const struct vt_analysis *a, uint32_t index);
 
+/* Elements of "ranks", "helpers" and "findings" of a job's report. */
+struct vt_job;
+struct vt_job_rank;
+struct vt_job_finding;
+json_t *vt_json_job_process(const struct vt_job_rank *rank);
+json_t *vt_json_job_finding(const struct vt_job *job, const struct vt_job_finding *finding);
+
+/* What the JSON and the page of a comparison have in common: pairs of before and after, a side, and elements of lists. */
+struct vt_diff;
+struct vt_diff_side;
+struct vt_diff_total;
+struct vt_diff_rank;
+json_t *vt_json_diff_pair(const uint64_t bytes[2]);
+json_t *vt_json_diff_side(const struct vt_diff_side *side);
+json_t *vt_json_diff_total(const struct vt_diff_total *total);
+json_t *vt_json_diff_categories(const struct vt_diff *diff);
+json_t *vt_json_diff_rank(const struct vt_diff_rank *rank);
+
 /* Elements of "programs", index in VT_PROGRAMS. */
 json_t *vt_json_program(const struct vt_analysis *a, uint32_t index);
 

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analysis/format.h"
 #include "analysis/modules.h"
@@ -35,7 +36,7 @@ static unsigned write_gaps(struct vt_out *out, const struct vt_model *m)
     vt_out_colour(out, VT_RED);
     vt_out_text(out, "the recording is incomplete");
     vt_out_colour(out, VT_PLAIN);
-    vt_out_format(out, ": %s are missing, what follows may be too little\n", m->missing);
+    vt_out_format(out, ": %s %s, what follows may be too little\n", m->missing, vt_view_are_missing(m));
     return 1;
 }
 
@@ -186,7 +187,9 @@ static void write_end(struct vt_out *out, const struct vt_model *m, const struct
     char words[VT_END_WORDS];
 
     vt_model_end_words(words, m, request->status_known, request->status);
-    if (m->end != VT_PROCESS_KILLED && !(h->end == VT_END_EXIT && h->exit_code))
+    if (m->end == VT_PROCESS_RUNNING && h->pid != getpid()) /* the process itself reports when it is about to end */
+        vt_out_text(out, "the process still runs");
+    else if (m->end != VT_PROCESS_KILLED && !(h->end == VT_END_EXIT && h->exit_code))
         vt_out_text(out, "the process ended");
     else if (!strncmp(words, "exit", 4))
         vt_out_format(out, "the process ended with %s", words);

@@ -7,6 +7,7 @@
 #include "analysis/account.h"
 #include "analysis/format.h"
 #include "analysis/modules.h"
+#include "views/moments.h"
 #include "views/text.h"
 
 #define OTHERS 5   /* processes that are named one by one */
@@ -59,20 +60,6 @@ static void write_libraries(struct vt_out *out, const struct vt_model *m, const 
     }
 }
 
-/* When a moment was, in words. */
-static const char *when(const struct vt_model *m)
-{
-    if (!m->recorded && !strcmp(m->moment, "peak"))
-        return "at the highest point";
-    if (m->recorded && m->recorded->kind == VT_MOMENT_OOM)
-        return "when memory ran out";
-    if (m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE)
-        return "when the program's own code had ended";
-    if (m->recorded && m->recorded->kind != VT_MOMENT_END)
-        return "at a moment that the program named";
-    return m->end == VT_PROCESS_RUNNING ? "now" : "at the end";
-}
-
 static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
 {
     char text[VT_FORMAT_BYTES];
@@ -84,7 +71,7 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
     if (d->record->total_bytes)
         vt_out_format(out, ", %s", vt_format_bytes(text, d->record->total_bytes));
     vt_out_colour(out, VT_PLAIN);
-    vt_out_format(out, "; %s (", when(m));
+    vt_out_format(out, "; %s (", vt_view_when(m));
     vt_view_name(out, m->moment, 0);
     vt_out_format(out, ", %s)\n", vt_format_seconds(text, m->moment_ns));
     vt_view_account(out, d);
@@ -128,53 +115,21 @@ static void write_moment(struct vt_out *out, const struct vt_analysis *a)
     vt_view_holders(out, a, HOLDERS);
 }
 
-/* The moment of the first out-of-memory that was not helped, if the report shows another one; else NULL. */
-static const struct vt_moment *oom_moment(const struct vt_model *m)
-{
-    const struct vt_moment *moment;
-    uint32_t i;
-
-    for (i = 0; i < m->failure_count; i++)
-        if (vt_failure_is_oom(m->failures[i].record->kind)) {
-            moment = vt_reading_moment(m->reading, m->failures[i].record->moment);
-            return moment && moment->name[0] && moment != m->recorded ? moment : NULL;
-        }
-    return NULL;
-}
-
-/* Does this process hold the same at both moments? Then one account says it. */
-static bool holds_the_same(const struct vt_model *a, const struct vt_model *b)
-{
-    uint32_t i;
-
-    if (a->device_count != b->device_count || a->total_count != b->total_count)
-        return false;
-    for (i = 0; i < a->device_count; i++)
-        if (a->devices[i].cached_unused != b->devices[i].cached_unused)
-            return false;
-    for (i = 0; i < a->total_count; i++)
-        if (a->totals[i].live_bytes != b->totals[i].live_bytes || a->totals[i].live_count != b->totals[i].live_count)
-            return false;
-    return true;
-}
-
 static void write_both(struct vt_out *out, const struct vt_analysis *then, const struct vt_analysis *a)
 {
-    bool same = holds_the_same(&then->model, &a->model);
+    bool same = vt_view_holds_the_same(&then->model, &a->model);
 
     write_moment(out, then);
     if (!same) {
         write_moment(out, a);
         return;
     }
-    vt_out_format(out, "  (it held the same %s)\n", when(&a->model));
+    vt_out_format(out, "  (it held the same %s)\n", vt_view_when(&a->model));
 }
 
 void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a)
 {
-    const struct vt_moment *moment = a->model.recorded && a->model.recorded->kind == VT_MOMENT_OOM
-                                         ? NULL
-                                         : oom_moment(&a->model);
+    const struct vt_moment *moment = vt_view_oom_moment(&a->model);
     char name[sizeof moment->name + 1] = "";
     struct vt_analysis then = *a; /* names and style are shared; findings are not looked at */
 

@@ -15,7 +15,7 @@ static void write_end(struct vt_out *out, const struct vt_analysis *a, const str
 {
     const struct vt_model *m = &a->model;
     const struct vt_header *h = vt_reading_header(m->reading);
-    char time[VT_FORMAT_BYTES], words[VT_END_WORDS];
+    char time[VT_FORMAT_BYTES], words[VT_END_WORDS], rank[VT_VIEW_RANK];
 
     vt_out_colour(out, VT_BOLD);
     vt_out_text(out, "GPU memory of ");
@@ -24,7 +24,7 @@ static void write_end(struct vt_out *out, const struct vt_analysis *a, const str
     vt_out_format(out, " (pid %d on ", h->pid);
     vt_view_name(out, h->host, 0);
     if (h->rank >= 0)
-        vt_out_format(out, ", rank %d of %d", h->rank, h->world_size);
+        vt_out_format(out, ", %s", vt_view_rank(rank, h));
     vt_out_format(out, "): %s %s", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
                   vt_format_seconds(time, m->duration_ns));
     if (m->end != VT_PROCESS_RUNNING)
@@ -35,7 +35,8 @@ static void write_end(struct vt_out *out, const struct vt_analysis *a, const str
         vt_out_text(out, "\n");
     } else {
         vt_out_colour(out, VT_RED);
-        vt_out_format(out, "the recording is incomplete: %s are missing, what follows may be too little", m->missing);
+        vt_out_format(out, "the recording is incomplete: %s %s, what follows may be too little", m->missing,
+                      vt_view_are_missing(m));
         vt_out_colour(out, VT_PLAIN);
         vt_out_text(out, "\n");
     }

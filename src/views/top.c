@@ -11,6 +11,7 @@
 #include "analysis/account.h"
 #include "analysis/format.h"
 #include "recording/follow.h"
+#include "recording/utf8.h"
 #include "views/common.h"
 
 #define WINDOW 6             /* refreshes that rates and growth look back */
@@ -74,6 +75,8 @@ static void drop_model(struct vt_top *top)
     if (!top->shown)
         return;
     vt_symbols_forget(top->a.symbols, top->a.model.reading);
+    vt_findings_free(&top->a.findings);
+    memset(&top->a.findings, 0, sizeof top->a.findings);
     vt_model_free(&top->a.model);
     memset(&top->a.model, 0, sizeof top->a.model);
     free(top->rows);
@@ -139,7 +142,7 @@ static void compare_with_past(const struct vt_top *top, struct vt_top_row *row, 
     const struct past *past = &top->past[row->site->index];
     double seconds = (double)(now - top->past_ns[back]) / 1e9;
 
-    if (!top->refreshes)
+    if (!top->refreshes || top->final) /* what has ended does nothing any more */
         return;
     row->growth = (int64_t)(row->site->live_bytes - past->live[back]);
     if (seconds > 0 && row->site->record->alloc_calls >= past->calls[back])
@@ -228,6 +231,11 @@ const struct vt_analysis *vt_top_analysis(const struct vt_top *top)
     return &top->a;
 }
 
+bool vt_top_judge(struct vt_top *top)
+{
+    return !vt_findings_build(&top->a.findings, &top->a.model, top->a.symbols, &top->a.style);
+}
+
 bool vt_top_ended(const struct vt_top *top)
 {
     return top->final;
@@ -250,7 +258,7 @@ uint64_t vt_top_torn(const struct vt_top *top)
 
 bool vt_top_has_rates(const struct vt_top *top)
 {
-    return top->refreshes > 1;
+    return top->refreshes > 1 && !top->final;
 }
 
 /* The visible frame outside of the user frame, or NULL. */
@@ -274,11 +282,14 @@ const char *vt_top_place(struct vt_top *top, const struct vt_site_row *site)
     if (*name)
         return *name;
     vt_view_trace(&top->a, &trace, site->record->stack, site->record->python_stack);
-    snprintf(text, sizeof text, "%s", vt_format_place(place, sizeof place, vt_trace_user(&trace)));
+    vt_format_place(place, sizeof place, vt_trace_user(&trace));
+    vt_utf8_mend(place, sizeof place);
+    snprintf(text, sizeof text, "%s", place);
     if ((caller = caller_of(&trace)))
         snprintf(text + strlen(text), sizeof text - strlen(text), " < %s",
                  vt_format_place(place, sizeof place, caller));
     vt_trace_free(&trace);
+    vt_utf8_mend(text, strlen(text) + 1);
     *name = strdup(text);
     return *name ? *name : "";
 }

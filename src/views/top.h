@@ -32,7 +32,8 @@ struct vt_top_row {
     uint64_t live_bytes, live_count, at_peak_bytes;
     double share;        /* of what its level and class hold on its device, 0 to 1 */
     double allocs_per_s; /* over the last refreshes; */
-    int64_t growth;      /* live bytes now, less those some refreshes ago: both mean nothing at the first one */
+    int64_t
+        growth; /* live bytes now, less those some refreshes ago: both mean nothing at the first one, nor after the end */
 };
 
 /*
@@ -46,8 +47,12 @@ void vt_top_close(struct vt_top *top);
  * False: nothing can be shown (any more); `error` says why. */
 bool vt_top_refresh(struct vt_top *top, char *error, size_t error_bytes);
 
-/* The analysis of the newest figures: model, symbols and style, no findings. */
+/* The analysis of the newest figures: model, symbols and style, no findings unless vt_top_judge() added them. */
 const struct vt_analysis *vt_top_analysis(const struct vt_top *top);
+
+/* Adds the findings to the analysis, and with them the verdicts of sites, until the next refresh. They take longer than all else
+ * of a refresh together. False: memory ran out. */
+bool vt_top_judge(struct vt_top *top);
 
 /* The process has ended, and what is shown is its last state. */
 bool vt_top_ended(const struct vt_top *top);
@@ -56,7 +61,7 @@ const char *vt_top_path(const struct vt_top *top);
 uint64_t vt_top_events(const struct vt_top *top); /* booked so far */
 uint64_t vt_top_torn(const struct vt_top *top);   /* booked while the figures were read */
 
-/* Is there an earlier refresh to compare with? */
+/* Is there an earlier refresh to compare with, and a process that still does something? */
 bool vt_top_has_rates(const struct vt_top *top);
 
 /*
@@ -116,8 +121,9 @@ struct vt_top_process {
 void vt_top_draw_processes(const struct vt_top_process *processes, uint32_t count, const struct vt_top_screen *screen,
                            struct vt_top_lines *lines);
 
-/* Lines of text, as they are. */
-void vt_top_draw_text(const char *const *text, const struct vt_top_screen *screen, struct vt_top_lines *lines);
+/* Lines of text, as they are. *rows, *shown: as above (either may be NULL). */
+void vt_top_draw_text(const char *const *text, const struct vt_top_screen *screen, struct vt_top_lines *lines,
+                      uint32_t *rows, uint32_t *shown);
 
 void vt_top_lines_free(struct vt_top_lines *lines);
 

@@ -1,7 +1,7 @@
 /*
  * `vramtrack top --json`: schema vramtrack-top/1, one object in one line per refresh. What the report has too is made by the
  * same functions and has the same keys: "process", "training", "totals", and the elements of "devices", "failures", "moments"
- * and "sites". Of a site come in addition its "place" (the line that the screen shows), its "share", and what changed over
+ * and "sites", whose "verdict" is null until vt_top_judge(). Of a site come in addition its "place" (the line that the screen shows), its "share", and what changed over
  * the last refreshes (null at the first one).
  */
 #include <errno.h>

@@ -60,19 +60,17 @@ static wchar_t decode(const char *text, unsigned size)
 /* How the character at `text` is shown: its bytes, and the columns that they take. Returns the bytes that it has. */
 static unsigned shown_as(const struct vt_line *line, const char *text, size_t length, char *shown, int *columns)
 {
-    unsigned size = vt_utf8_sequence(text, length);
+    unsigned taken, size = vt_escaped(shown, text, length, false, &taken);
 
-    *columns = size && vt_utf8_plain(text, size) ? (size == 1 ? 1 : line->utf8 ? wcwidth(decode(text, size)) : -2) : -1;
-    if (*columns >= 0) {
-        snprintf(shown, 8, "%.*s", (int)size, text);
-        return size;
-    }
-    if (*columns == -2) { /* harmless, but this terminal knows ASCII alone */
-        strcpy(shown, "?");
-        *columns = 1;
-        return size;
-    }
-    snprintf(shown, 8, "\\x%02x", (unsigned char)*text);
+    shown[size] = '\0';
+    *columns = 1;
+    if (size == taken && size > 1 && !line->utf8)
+        strcpy(shown, "?"); /* harmless, but this terminal knows ASCII alone */
+    else if (size == taken && size > 1)
+        *columns = wcwidth(decode(text, taken));
+    if (size == taken && *columns >= 0)
+        return taken;
+    snprintf(shown, VT_ESCAPED, "\\x%02x", (unsigned char)*text); /* byte by byte: a name may be cut anywhere */
     *columns = 4;
     return 1;
 }
@@ -81,7 +79,7 @@ static unsigned shown_as(const struct vt_line *line, const char *text, size_t le
 static unsigned measure(const struct vt_line *line, const char *name, size_t length, unsigned most, size_t *fits)
 {
     unsigned columns = 0;
-    char shown[8];
+    char shown[VT_ESCAPED];
     int one;
 
     *fits = 0;
@@ -98,7 +96,7 @@ void vt_line_bytes(struct vt_line *line, const char *name, size_t length, unsign
 {
     unsigned room = line->width > line->columns ? line->width - line->columns : 0;
     bool cut;
-    char shown[8];
+    char shown[VT_ESCAPED];
     size_t fits;
     int columns;
 

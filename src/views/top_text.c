@@ -43,13 +43,13 @@ void vt_top_put_process(struct vt_top *top, struct vt_line *line)
 {
     const struct vt_model *m = &vt_top_analysis(top)->model;
     const struct vt_header *h = vt_reading_header(m->reading);
-    char time[VT_FORMAT_BYTES], words[VT_END_WORDS];
+    char time[VT_FORMAT_BYTES], words[VT_END_WORDS], rank[VT_VIEW_RANK];
 
     vt_line_name(line, h->program, 30);
     vt_line_format(line, "  pid %d on ", h->pid);
     vt_line_name(line, h->host, 24);
     if (h->rank >= 0)
-        vt_line_format(line, "  rank %d of %d", h->rank, h->world_size);
+        vt_line_format(line, "  %s", vt_view_rank(rank, h));
     if (m->duration_ns < 60000000000u)
         snprintf(time, sizeof time, "%.1f s", (double)(m->duration_ns / 100000000u) / 10);
     else
@@ -196,7 +196,7 @@ static void draw_failures(struct vt_top_lines *lines, const struct vt_top_screen
         vt_line_end(&line, lines, ooms ? VT_TOP_BAD : VT_TOP_WARN);
     line = vt_line_begin(screen);
     if (*m->missing) {
-        vt_line_format(&line, "incomplete: %s are missing from the recording", m->missing);
+        vt_line_format(&line, "incomplete: %s %s from the recording", m->missing, vt_view_are_missing(m));
         vt_line_end(&line, lines, VT_TOP_WARN);
     }
 }
@@ -279,6 +279,20 @@ static void draw_nothing(struct vt_top *top, const struct vt_top_screen *screen,
     vt_line_end(&line, lines, VT_TOP_PLAIN);
 }
 
+/* What a list of so many places leaves out: who reads it must not take it for all. */
+static void draw_rest(struct vt_top_lines *lines, const struct vt_top_screen *screen, const struct vt_top_row *rows,
+                      uint32_t count)
+{
+    struct vt_line line = vt_line_begin(screen);
+    char bytes[VT_FORMAT_BYTES];
+    uint64_t live = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        live += rows[i].live_bytes;
+    vt_line_format(&line, "%11s in %u more place%s", vt_format_bytes(bytes, live), count, count == 1 ? "" : "s");
+    vt_line_end(&line, lines, VT_TOP_PLAIN);
+}
+
 void vt_top_draw(struct vt_top *top, const struct vt_top_screen *screen, struct vt_top_lines *lines, uint32_t *rows,
                  uint32_t *shown)
 {
@@ -298,6 +312,8 @@ void vt_top_draw(struct vt_top *top, const struct vt_top_screen *screen, struct 
         draw_row(top, lines, screen, &row[i], i == screen->selected);
     if (!count)
         draw_nothing(top, screen, lines, unnamed);
+    if (!screen->height && count > room)
+        draw_rest(lines, screen, &row[room], count - room);
     if (rows)
         *rows = count;
     if (shown)
@@ -356,7 +372,8 @@ void vt_top_draw_processes(const struct vt_top_process *processes, uint32_t coun
     vt_lines_message(lines, screen);
 }
 
-void vt_top_draw_text(const char *const *text, const struct vt_top_screen *screen, struct vt_top_lines *lines)
+void vt_top_draw_text(const char *const *text, const struct vt_top_screen *screen, struct vt_top_lines *lines,
+                      uint32_t *rows, uint32_t *shown)
 {
     struct vt_line line;
 
@@ -366,5 +383,6 @@ void vt_top_draw_text(const char *const *text, const struct vt_top_screen *scree
         vt_line_format(&line, "%s", *text);
         vt_line_end(&line, lines, VT_TOP_PLAIN);
     }
+    vt_lines_scroll(lines, screen, 0, rows, shown);
     vt_lines_message(lines, screen);
 }

@@ -71,6 +71,7 @@ static void as_job(struct vt_reading *reading, int fd)
     if (job.rank_count && !vt_job_finish(&job)) {
         vt_job_text_write(&job, &view);
         vt_job_json_write(&job, &view);
+        vt_job_html_write(&job, &view);
     }
     vt_job_free(&job);
 }
@@ -95,6 +96,7 @@ static void compare(struct vt_reading *reading, int fd, enum vt_diff_by by)
     if (!vt_diff_finish(&diff)) {
         vt_diff_text_write(&diff, &view);
         vt_diff_json_write(&diff, &view);
+        vt_diff_html_write(&diff, &view);
     }
     vt_diff_free(&diff);
 }

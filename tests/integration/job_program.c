@@ -144,8 +144,9 @@ NOINLINE static void open_tensor(const char *path)
 NOINLINE static void map_for_peer(int other)
 {
     CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
-    CUmemAccessDesc access[2] = {{.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-                                 {.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUmemAccessDesc access[2] = {
+        {.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr p;
     int own;

@@ -1,8 +1,9 @@
 /*
  * Writes the recordings of a job of argv[2] ranks into the directory argv[1], as 8 ranks per host would leave them, without
  * running anything: PLACES places each, of 1 MiB and up, and 2 GiB of weights. Rank argv[3] holds 512 MiB more at one place.
- * The pids of all hosts are the same.
+ * The pids of all hosts are the same. With an argv[4] no two ranks hold the same at any place.
  */
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "../unit/test_reader_fixture.h"
@@ -12,6 +13,7 @@
 #define PER_HOST 8
 
 static uint32_t total;
+static bool differ;
 
 /* Code lies elsewhere in each process: the order of frames and codes must not matter. */
 static void add_place(struct fixture *f, int index, uint64_t bytes)
@@ -29,7 +31,8 @@ static uint64_t bytes_of(int place, int rank, int uneven)
 {
     if (!place)
         return 2048 * MIB;
-    return (place == 7 && rank == uneven ? 512 * MIB : 0) + (uint64_t)(1 + place % 4) * MIB;
+    return (place == 7 && rank == uneven ? 512 * MIB : 0) + (uint64_t)(1 + place % 4) * MIB +
+           (differ ? (uint64_t)(rank + 1) * 512 : 0);
 }
 
 static void make(struct fixture *f, int rank, int ranks, int uneven)
@@ -76,6 +79,7 @@ int main(int argc, char **argv)
     int ranks = argc > 2 ? atoi(argv[2]) : 0, uneven = argc > 3 ? atoi(argv[3]) : -1, i;
     struct fixture f;
 
+    differ = argc > 4;
     for (i = 0; i < ranks; i++) {
         make(&f, i, ranks, uneven);
         save(&f, argv[1], i);

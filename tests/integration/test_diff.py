@@ -1,6 +1,7 @@
 """vramtrack diff: two runs, two ranks, two jobs, two moments of a run; what it says, as text and JSON, and when it fails."""
 import json
 import os
+import shutil
 import subprocess
 
 import vt
@@ -118,6 +119,11 @@ class Diff(vt.Case):
         one = self.record("weights:64")
         os.rename(one, os.path.join(self.dir, "odd@peak"))
         self.assertEqual(self.sites(self.json("odd@peak", "odd@peak@end")), {})
+        os.rename(os.path.join(self.dir, "odd@peak"), os.path.join(self.dir, "odd"))
+        for moment in ("@x", "@", "a@b"):  # that moment, of that file
+            said = "vramtrack diff: there is no moment '%s'" % moment
+            done = subprocess.run([vt.COMMAND, "diff", "odd", "odd@" + moment], cwd=self.dir, stderr=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stderr[:len(said)]), (2, said))
 
     def test_ranks_have_gpus_of_their_own(self):
         one = self.record("weights:64", RANK=0, LOCAL_RANK=0)
@@ -168,12 +174,43 @@ class Diff(vt.Case):
         said = "vramtrack diff: memory grew by 10.00 MiB from 100.00 MiB, more than --fail-on-growth %s allows\n"
         for limit in ("5%", "9.9%", "1048576", "9M", "9.5MiB", "0"):
             self.diff("--fail-on-growth", limit, one, two, status=1, error=said % limit)
-        for limit in ("10%", "10485760", "10M", "1GiB", "1e9"):
+        for limit in ("10%", "10485760", "10M", "10m", "10mi", "10mib", "10MB", "1GiB", ".01g", "1e9"):
             self.diff("--fail-on-growth", limit, one, two)
         self.diff("--fail-on-growth", "0", two, one)
-        for limit in ("", "x", "-1", "5%%", "5X", "1e30"):
+        for limit in ("", "x", "-1", "5%%", "5X", "1e30", "0x10", "0x10M", ".", "inf", " 5", "5Mx"):
             self.diff("--fail-on-growth", limit, one, two, status=2, error="vramtrack diff: --fail-on-growth %s: bytes (1048576, 64M, "
                                                                            "1.5GiB) or a share (5%%) is needed\n" % limit)
+
+    def test_an_incomplete_recording(self):
+        """What is cut off is not gone: that is said, and there is no answer to whether memory grew."""
+        one = self.record("weights:64", "kept:8")
+        with open(one, "rb") as file:
+            begin = file.read(20000)
+        cut = os.path.join(self.dir, "cut")
+        with open(cut, "wb") as file:
+            file.write(begin)
+        found = self.json(one, cut)
+        self.assertEqual((found["before"]["missing"], found["before"]["incomplete_recordings"]), (None, 0))
+        self.assertTrue(found["after"]["missing"].startswith("totals, places, "), found["after"])
+        self.assertEqual(found["after"]["incomplete_recordings"], 1)
+        self.assertRegex(self.diff(one, cut), r"\n  after is incomplete: totals, places, .*its figures may be too low\n")
+        self.assertNotIn("incomplete", self.diff(one, one))
+        self.diff("--fail-on-growth", "0", one, cut, status=2, error="vramtrack diff: cut is incomplete (%s), so --fail-on-growth has no "
+                  "answer\n".replace("cut", cut, 1) % found["after"]["missing"])
+
+    def test_a_directory(self):
+        """Of recordings that have nothing to do with each other, the one that was taken is named; a copy is none of them."""
+        os.mkdir(os.path.join(self.dir, "d"))
+        one, two = self.record("weights:64"), self.record("weights:32")
+        for path in (one, two):
+            os.rename(path, os.path.join(self.dir, "d", os.path.basename(path)))
+        taken = os.path.join("d", os.path.basename(two))
+        said = "vramtrack: %s, the newest of 2 recordings here\n" % taken
+        found = self.json("d", taken, error=said)
+        self.assertEqual((found["before"]["path"], found["before"]["recordings"]), (taken, 1))
+        shutil.copy(os.path.join(self.dir, taken), os.path.join(self.dir, "d", "zz.vtr"))
+        found = self.json("d", taken, error="vramtrack: left out: d/zz.vtr: a copy of another recording here\n" + said)
+        self.assertEqual(found["device_bytes"]["change"], 0)
 
     def test_wrong_arguments(self):
         one = self.record("weights:1")
@@ -185,7 +222,7 @@ class Diff(vt.Case):
                 ((name, "nowhere"), "nowhere: No such file or directory"),
                 ((name, "@"), "@: the name of a moment is needed behind the @"),
                 (("@peak", name), "@peak: a recording is needed in front of the @"),
-                ((name, "@nope"), "there is no moment 'nope' (there are: end, peak)"),
+                ((name, "@nope"), "there is no moment 'nope' in %s (there are: end, peak)" % name),
                 (("--by", "size", name, name), "--by size: live, at-peak or allocated is needed"),
                 (("--by", "allocated", name, "@peak"), "a moment is for --by live; allocated is of the whole run"),
                 (("--stacks=all", name, name), "--stacks=all: merged, python or native is needed"),

@@ -10,6 +10,8 @@ import os
 import pickle
 import pickletools
 import re
+import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -538,6 +540,20 @@ os._exit(0)
         link = os.path.join(self.dir, "link")
         os.symlink("out.prom", link)
         self.assertEqual((run("--force", "-o", link).returncode, os.path.islink(link)), (0, True))
+        os.symlink("nothing", os.path.join(self.dir, "dangling"))
+        for options in ((), ("--force",)):
+            done = run(*options, "-o", os.path.join(self.dir, "dangling"))
+            self.assertEqual((done.returncode, done.stderr),
+                             (2, "vramtrack export: %s is a link to a file that is not there\n" % os.path.join(self.dir, "dangling")))
+        done = run("--force")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", "vramtrack export: --force is for -o FILE\n"))
+        with open(out) as f:
+            before = f.read()
+        done = subprocess.run([vt.COMMAND, "export", "--format", "prometheus", "--force", "-o", out, self.path], stderr=subprocess.PIPE,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGXFSZ, b""))
+        with open(out) as f:
+            self.assertEqual(f.read(), before)
         self.assertEqual(run("--force", "-o", self.path).returncode, 2)
         self.assertEqual(run("--moment", "never", "-o", os.path.join(self.dir, "none")).returncode, 2)
         self.assertEqual((run("-o", "/dev/full").returncode, run("-o", "/dev/null").returncode, run("-o", self.dir).returncode), (2, 0, 2))

@@ -2,6 +2,7 @@
 among the living, and of a thousand ranks."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,110 @@ class Jobs(vt.Case):
         self.assertEqual(self.ranks(2, "weights:64", only=(0, 5), world=8), [0, 0])
         job = self.job()
         self.assertTrue(self.finding(job, "missing_ranks")["title"].startswith("2 of 8 ranks have a recording here"))
+
+    def test_one_rank_of_two(self):
+        self.assertEqual(self.ranks(2, "weights:64", only=(0,)), [0])
+        done = self.report_text()
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stderr, "vramtrack: missing ranks: 1 of 2 has a recording here; the others used no GPU, were not recorded, "
+                                      "or recorded elsewhere\n")
+
+    def rank_file(self, job, rank):
+        path, = [r["recording"] for r in job["ranks"] if r["rank"] == rank]
+        return path
+
+    def test_a_copy_is_no_process(self):
+        self.assertEqual(self.ranks(3, "weights:64", "1=kill"), [0, -signal.SIGKILL, 0])
+        path = self.rank_file(self.job(), 1)
+        copy = os.path.join(self.dir, "zz copy.vtr")
+        shutil.copy(path, copy)
+        cut = os.path.join(self.dir, "a.vtr")
+        with open(path, "rb") as file, open(cut, "wb") as to:
+            to.write(file.read(20000))
+        said = "vramtrack: left out: %s: a copy of another recording here\n"
+        done = self.report_text("--json")
+        self.assertEqual((done.returncode, sorted(done.stderr.splitlines(True))), (0, sorted((said % copy, said % cut))))
+        job = json.loads(done.stdout)
+        self.assertEqual(([r["rank"] for r in job["ranks"]], job["other_recordings"]), ([1, 0, 2], 0))
+        self.assertEqual(self.rank_file(job, 1), path)
+        self.assertEqual(self.finding(job, "died")["title"], "rank 1 died: was killed or crashed.")
+        self.assertEqual(self.report_text("--all").stdout.count("==> "), 3)
+
+    def test_files_that_cannot_be_read(self):
+        self.assertEqual(self.ranks(4, "weights:64"), [0] * 4)
+        job = self.job()
+        self.assertEqual((job["unreadable_files"], job["complete"]), (0, True))
+        empty, noise = self.rank_file(job, 2), self.rank_file(job, 3)
+        open(empty, "w").close()
+        with open(noise, "wb") as file:
+            file.write(b"noise" * 5000)
+        said = sorted(("vramtrack: left out: %s: is empty\n" % empty, "vramtrack: left out: %s: is no recording\n" % noise))
+        done = self.report_text("--json")
+        self.assertEqual((done.returncode, sorted(done.stderr.splitlines(True))), (0, said))
+        job = json.loads(done.stdout)
+        self.assertEqual((len(job["ranks"]), job["unreadable_files"], job["complete"]), (2, 2, False))
+        self.assertTrue(self.finding(job, "missing_ranks")["title"].startswith(
+            "2 of 4 ranks have a recording here that can be read; 2 files here can not."))
+        self.assertIn("\n  note       2 files there named *.vtr can not be read, and are left out.\n", self.report_text().stdout)
+        self.assertEqual(sorted(self.report_text("--all").stderr.splitlines(True)), said)
+        self.assertEqual(self.report_text("--fail-on", "oom").returncode, 2)
+
+    def test_an_incomplete_rank(self):
+        """What is cut off is not known to be 0: the rank is no odd one, no helper, and none of those that are even."""
+        self.assertEqual(self.ranks(4, "weights:256"), [0] * 4)
+        path = self.rank_file(self.job(), 1)
+        os.truncate(path, 20000)
+        job = self.job()
+        self.assertEqual((job["skew"], job["helpers"], len(job["ranks"]), job["complete"]), ([], [], 4, False))
+        self.assertEqual({r["rank"]: bool(r["missing"]) for r in job["ranks"]}, {0: False, 1: True, 2: False, 3: False})
+        note, = job["notes"]
+        self.assertTrue(note.startswith("%s of rank 1 is incomplete (totals, places" % path), note)
+        text = self.report_text().stdout
+        self.assertIn("\n  note       %s\n" % note, text)
+        self.assertRegex(text, r"\n      1  .*, recording incomplete\n")
+        self.assertEqual((self.families(job), job["findings"][0]["confidence"]), (["none"], "possible"))
+        self.assertEqual(job["sites"][0]["median_bytes"], 256 * MIB)
+
+    def test_programs_that_differ(self):
+        other = os.path.join(self.dir, "loader")
+        shutil.copy(self.program(), other)
+        for rank, program in enumerate((self.program(), self.program(), other)):
+            done = self.run_program([program, "weights:256"], RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=3, SIM_DEVICES=8, VRAMTRACK_REPORT="off")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        text = self.report_text().stdout
+        self.assertRegex(text, r"^GPU memory of job_program\S* and 1 more program: 3 processes")
+        self.assertRegex(text, r"\n      2  .* exit status 0  loader\n")
+
+    def test_ranks_that_are_there_twice(self):
+        pipe = os.path.join(self.dir, "pipe")
+        os.mkfifo(pipe)
+        running = [self.start_program([self.program(), "weights:64", "ready:" + pipe], SIM_DEVICES=8, VRAMTRACK_REPORT="off", RANK=rank,
+                                      LOCAL_RANK=rank, WORLD_SIZE=2) for rank in (0, 0, 1, 1)]
+        go = os.open(pipe, os.O_RDWR)
+        self.addCleanup(os.close, go)
+        end = time.monotonic() + 60
+        while len(self.recordings()) < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        os.write(go, b"gogo")
+        self.assertEqual([p.wait(60) for p in running], [0] * 4)
+        for process in running:
+            process.communicate()
+        self.assertEqual(self.job()["notes"], ["2 ranks are here more than once: several processes of a rank, or two jobs at the same "
+                                               "time in this directory."])
+
+    def test_nobody_has_chosen_a_gpu(self):
+        """All ranks have their memory on the first GPU; none is known to be another's."""
+        self.assertEqual(self.ranks(3, "weights:64", names=("RANK", "UNUSED", "WORLD_SIZE")), [0] * 3)
+        found = self.finding(self.job(), "shared_gpu")
+        self.assertEqual((found["confidence"], found["title"]),
+                         ("possible", "All 3 ranks of a host are on one GPU, number 0: if there are more, no rank has chosen its own."))
+        self.assertIn("\nFindings\n  shared GPU (possible): All 3 ranks", self.report_text().stdout)
+
+    def test_blocks_are_of_one_recording(self):
+        self.assertEqual(self.ranks(2, "weights:64"), [0, 0])
+        done = self.report_text("--json", "--blocks")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", "vramtrack report: --blocks is for one recording, and %s has "
+                                                                        "a job of several ranks: name a file in it\n" % self.dir))
 
     def test_processes_of_no_job(self):
         """Two runs, one after the other: the newest recording, as for one."""

@@ -1,6 +1,7 @@
 """What a program says by itself: vramtrack.h, from C and from Python, and NVTX."""
 import os
 import struct
+import subprocess
 
 import test_torch
 import vt
@@ -69,6 +70,21 @@ class Marks(vt.Case):
         self.assertEqual(self.run_program(program, VRAMTRACK_REPORT="off").returncode, 0)
         r = self.report()
         self.assertEqual((self.ranges(r), r["training"]["steps"]), ({4: "c++"}, 1))
+
+    def test_long_names(self):
+        """Names are cut between characters: marks and ranges at 63 bytes, moments at 31, the program's at 63."""
+        program = vt.compile('#include <vramtrack/vramtrack.h>\n#include <cuda_runtime_api.h>\n#include <unistd.h>\n'
+                             '#define TEN(x) x x x x x x x x x x\n#define NAME "xy" TEN(TEN("\\u00e4"))\n'
+                             'int main(void) { void *p; vramtrack_range_push(NAME); cudaMalloc(&p, 4096); vramtrack_mark(NAME);\n'
+                             'vramtrack_moment(NAME + 1); _exit(0); }\n', "-lcudart", name="marks_long")
+        named = os.path.join(self.dir, "abc" + "\u00e4" * 40)
+        os.symlink(program, named)
+        self.assertEqual(self.run_program(named, VRAMTRACK_REPORT="off").returncode, 0)
+        r = self.report()
+        self.assertEqual((self.ranges(r), self.marks()), ({4: "xy" + "\u00e4" * 30}, ["xy" + "\u00e4" * 30]))
+        self.assertEqual([m["name"] for m in r["moments"] if m["name"] not in ("end", "peak", "finalize")], ["y" + "\u00e4" * 15])
+        done = subprocess.run([vt.COMMAND, "report", self.recordings()[0]], stdout=subprocess.PIPE, text=True)
+        self.assertTrue(done.stdout.startswith("GPU memory of abc%s (pid " % ("\u00e4" * 30)), done.stdout[:200])
 
     def test_from_python(self):
         """The example of docs/marks.md."""

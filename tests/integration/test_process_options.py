@@ -124,6 +124,13 @@ class PerTensor(vt.Case):
         self.assertIn("TF_GPU_ALLOCATOR=bfc stays as you set it", said[0])
         self.assertIn("XLA_PYTHON_CLIENT_ALLOCATOR= stays as you set it", said[1])
 
+    def test_says_slower_only_where_it_is(self):
+        said = self.environment_of("--per-tensor", TF_GPU_ALLOCATOR="bfc", XLA_PYTHON_CLIENT_ALLOCATOR="bfc")[1]
+        self.assertEqual([s.split(": ")[2].split("=")[0] for s in said], ["TF_GPU_ALLOCATOR", "XLA_PYTHON_CLIENT_ALLOCATOR"])
+        said = self.environment_of("--per-tensor", TF_GPU_ALLOCATOR="cuda_malloc_async", XLA_PYTHON_CLIENT_ALLOCATOR="bfc")[1]
+        self.assertEqual(len(said), 2)
+        self.assertIn("the program is slower", said[1])
+
     def test_same_value_is_not_worth_a_word(self):
         values, said = self.environment_of("--per-tensor", TF_GPU_ALLOCATOR="cuda_malloc_async")
         self.assertEqual(values, "cuda_malloc_async,platform")

@@ -63,7 +63,7 @@ class Scale(vt.Case):
         report = self.report()
         self.assertEqual(self.totals(report), {("device", 0): (10007, 10007 * 4096, 10007), ("device", 1): (100, 100 * 4096, 100),
                                                ("managed", 1): (1, 8192, 1)})
-        self.assertRegex(self.notes(report), r"sites: \d+ found no room")
+        self.assertRegex(self.notes(report), r"sites: \d+ allocations came from places that found no room within the size limit\.")
         for kind, device in (("device", 0), ("device", 1), ("managed", 1)):
             sites = [s for s in report["sites"] if (s["kind"], s["device"]) == (kind, device)]
             self.assertEqual(sum(s["live_count"] for s in sites), self.totals(report)[kind, device][0])

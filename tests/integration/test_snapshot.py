@@ -63,13 +63,18 @@ class Snapshot(top_case.Case):
 
     def test_names(self):
         program = self.begin("grow 100", "loop")
-        asked = [None, None, "", "end", "oom-1", "peak", "a name of more than thirty-one bytes", "new\nline \x1b[31m", "x", "x"]
+        asked = [None, None, "", "end", "oom-1", "peak", "a name of more than thirty-one bytes", "new\nline \x1b[31m", "x", "x",
+                 "\u00e4" * 20]
         names = [self.command("snapshot", program.pid, *([a] if a is not None else [])).stdout for a in asked]
         self.assertEqual(names, ["snapshot-1\n", "snapshot-2\n", "snapshot-3\n", "mark-end\n", "mark-oom-1\n", "mark-peak\n",
-                                 "a name of more than thirty-one \n", "new\\x0aline \\x1b[31m\n", "x\n", "x\n"])
+                                 "a name of more than thirty-one \n", "new\\x0aline \\x1b[31m\n", "x\n", "x\n", "\u00e4" * 15 + "\n"])
         moments = [m["name"] for m in self.report(program.recording())["moments"]]
         self.assertEqual(sorted(moments), sorted(["end", "peak", "snapshot-1", "snapshot-2", "snapshot-3", "mark-end", "mark-oom-1", "mark-peak",
-                                                  "a name of more than thirty-one ", "new\nline \x1b[31m", "x"]))
+                                                  "a name of more than thirty-one ", "new\nline \x1b[31m", "x", "\u00e4" * 15]))
+        # a name as it is printed can be given back
+        self.assertEqual(self.report(program.recording(), "new\\x0aline \\x1b[31m")["moment"], "new\nline \x1b[31m")
+        self.assertEqual(self.report(program.recording(), "\\x78")["moment"], "x")
+        self.fails("there is no moment", "report", "--moment", "\\x79", program.recording())
 
     def test_nobody_answers(self):
         program = self.begin("grow 100")
@@ -78,6 +83,13 @@ class Snapshot(top_case.Case):
         self.assertEqual(Header(program.recording()).get("request"), 0)  # taken back:
         program.tell("keep 100")
         self.assertEqual([m["name"] for m in self.report(program.recording())["moments"]], ["end", "peak"])
+
+    def test_too_short_to_tell(self):
+        """Within less time than passes between two calls, nothing can be said about the process."""
+        program = self.begin("grow 100")
+        for seconds in ("0", "0.0001"):
+            line = self.fails("took no moment within %s s$" % seconds, "snapshot", "--timeout", seconds, program.pid, "late")
+            self.assertNotIn("no CUDA calls", line)
 
     def test_interrupted(self):
         program = self.begin("grow 100")

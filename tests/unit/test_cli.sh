@@ -84,7 +84,7 @@ head -c 20000 /dev/urandom >noise.vtr
 for file in text empty noise; do
     error "report: $file.vtr is no recording" 2 "$file.vtr" "$v" report "$file.vtr"
 done
-error 'report: a directory of no recordings' 2 'none' "$v" report .
+error 'report: a directory of no recordings' 2 'that can be read \(./empty.vtr: is empty; 2 more named' "$v" report .
 error 'report: a device' 2 'null' "$v" report /dev/null
 rm -f ./*.vtr
 error 'full disk' 2 'standard output' sh -c "'$v' --help >/dev/full"

@@ -93,6 +93,18 @@ int main(int argc, char **argv)
         cache();
     } else if (!strcmp(what, "clean")) {
         cudaFree(hold(24));
+    } else if (!strcmp(what, "orphan")) {
+        int ready[2];
+        char byte;
+        if (pipe(ready))
+            return 1;
+        if (!fork()) {
+            hold(24);
+            if (write(ready[1], "", 1) == 1)
+                fclose(fopen("go", "r"));
+            _exit(0);
+        }
+        return read(ready[0], &byte, 1) != 1;
     } else if (!strcmp(what, "kill")) {
         hold(24);
         raise(SIGKILL);
@@ -211,6 +223,16 @@ verdict '-o makes all directories' "$? $(find deep/er/est -name '*.vtr' | wc -l)
 "$v" run -q -o deep/er/est -- ./program clean >/dev/null 2>&1
 "$v" report --all --moment oom-1 deep/er/est >text 2>err
 verdict '--all --moment: what has none is named' "$? $(grep -c '^GPU memory of' text) $(grep -c 'left out.*oom-1' err)" '0 1 1'
+
+verdict '--all --moment: no empty heads' "$(grep -c '==>' text)" 1
+"$v" report --all --moment nope deep/er/est >text 2>err
+verdict '--all --moment: nothing has it' "$? $(wc -c <text) $(cat err)" "2 0 vramtrack report: no recording in deep/er/est has a moment 'nope'"
+"$v" report --all --fail-on oom deep/er/est >text 2>err
+verdict '--all --fail-on: which one' "$? $(grep -c 'found oom in deep/er/est/vramtrack.*vtr (--fail-on)$' err) $(wc -l <err)" '1 1 1'
+
+# A process that outlives the program has not ended.
+fresh; mkfifo go; run --no-wait -- ./program orphan; : >go
+has '--no-wait: still running' '; the process still runs after .* with 24.00 MiB allocated' stderr
 
 # Equal failures are shown once, and the first one is explained.
 fresh; run -- ./program again; "$v" report out >text

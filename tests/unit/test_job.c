@@ -23,6 +23,8 @@ struct spec {
     bool oom;
     uint64_t stray; /* on GPU 0 beside the rank's own */
     double start_s; /* after the first one */
+    bool lost;      /* places, for lack of room */
+    bool first_gpu; /* whatever its rank */
 };
 
 static void add_device(struct fixture *f, int ordinal)
@@ -62,7 +64,7 @@ static void place_at(struct fixture *f, uint32_t total, const char *function, ui
 
 static void build(struct fixture *f, const struct spec *s, unsigned number)
 {
-    int device = s->rank > 0 ? s->rank % 8 : 0;
+    int device = s->rank > 0 && !s->first_gpu ? s->rank % 8 : 0;
     uint32_t total;
 
     fixture_begin(f);
@@ -81,6 +83,8 @@ static void build(struct fixture *f, const struct spec *s, unsigned number)
     }
     if (s->oom)
         add_oom(f);
+    if (s->lost)
+        fixture_section(f, VT_SITES)->lost = 5;
     fixture_header(f)->rank = s->rank;
     fixture_header(f)->world_size = -1;
     fixture_header(f)->pid = 0x7ffffff0; /* nobody's */
@@ -258,7 +262,9 @@ static void test_order_of_death(void **state)
     specs[2].oom = true; /* a second earlier than rank 4 */
     specs[2].start_s = 1;
     specs[1].exit_code = 1;
+    specs[1].start_s = 10;
     specs[5].end = VT_END_RUNNING;
+    specs[5].start_s = 20;
     open_job(&job, specs, 6);
     assert_int_equal(job.findings[0].family, VT_JOB_OOM);
     assert_string_equal(job.findings[0].title, "rank 2 ran out of GPU memory first; 2 did in all.");
@@ -267,7 +273,148 @@ static void test_order_of_death(void **state)
     died = find_family(&job, VT_JOB_DIED);
     assert_int_equal(died->rank_count, 2);
     assert_true(job.ranks[2].failed && job.ranks[3].failed);
+    assert_int_equal(job.ranks[2].rank, 1);
     assert_int_equal(job.ranks[4].rank, 0);
+    assert_non_null(strstr(died->title, "2 processes died; rank 1 stopped first: exit status 1."));
+    vt_job_free(&job);
+    specs[2].start_s = 15; /* after the death of rank 1: in the order of time */
+    specs[4].start_s = 16;
+    open_job(&job, specs, 6);
+    assert_int_equal(job.findings[0].family, VT_JOB_DIED);
+    assert_int_equal(job.findings[1].family, VT_JOB_OOM);
+    assert_string_equal(job.findings[1].title, "rank 2 ran out of GPU memory first; 2 did in all.");
+    assert_int_equal(job.ranks[0].rank, 1);
+    assert_int_equal(job.ranks[1].rank, 2);
+    vt_job_free(&job);
+}
+
+/* When a killed process died is known by its last event: a tenth of a second between two of them says nothing. */
+static void test_killed_at_once(void **state)
+{
+    struct spec specs[4];
+    struct vt_job job;
+    const char *title;
+
+    (void)state;
+    fill(specs, 4, GIB);
+    for (unsigned i = 0; i < 4; i++) {
+        specs[i].end = VT_END_RUNNING;
+        specs[i].start_s = (4 - i) * 0.1;
+    }
+    open_job(&job, specs, 4);
+    title = find_family(&job, VT_JOB_DIED)->title;
+    assert_string_equal(title, "All 4 processes died, and stopped together: last seen within 0.300 s of each other.");
+    vt_job_free(&job);
+    specs[3].start_s = 0;
+    for (unsigned i = 0; i < 3; i++)
+        specs[i].start_s = 5;
+    open_job(&job, specs, 4);
+    title = find_family(&job, VT_JOB_DIED)->title;
+    assert_string_equal(title, "All 4 processes died; rank 3 stopped first: was killed or crashed.");
+    vt_job_free(&job);
+}
+
+/* Two of four were killed half-way: two others are no field, and the dead are no measure of them. */
+static void test_the_dead_are_no_measure(void **state)
+{
+    struct spec specs[6];
+    struct vt_job job;
+
+    (void)state;
+    fill(specs, 6, 4 * GIB);
+    specs[0].weights = specs[1].weights = 500 * MIB;
+    specs[0].end = specs[1].end = VT_END_RUNNING;
+    open_job(&job, specs, 4);
+    assert_int_equal(job.skew_count, 0);
+    assert_int_equal(job.median[VT_JOB_PEAK], VT_NONE);
+    vt_job_free(&job);
+    specs[1].weights = 9 * GIB; /* more than three of the living, which are a field: that is news of it */
+    specs[5].end = VT_END_RUNNING;
+    specs[5].weights = 100 * MIB;
+    open_job(&job, specs, 6);
+    assert_int_equal(job.skew_count, 1);
+    assert_int_equal(job.ranks[job.skews[0].rank].rank, 1);
+    assert_int_equal(job.ranks[job.skews[0].against].rank, 3);
+    vt_job_free(&job);
+    fill(specs, 6, 4 * GIB); /* all were killed: they can be compared with each other */
+    for (unsigned i = 0; i < 6; i++)
+        specs[i].end = VT_END_RUNNING;
+    specs[2].own = 3 * GIB;
+    open_job(&job, specs, 6);
+    assert_int_equal(job.skew_count, 1);
+    assert_int_equal(job.ranks[job.skews[0].rank].rank, 2);
+    vt_job_free(&job);
+}
+
+/* What is missing from a recording is no memory that was not there. */
+static void test_an_incomplete_recording(void **state)
+{
+    struct spec specs[5];
+    struct vt_job job;
+
+    (void)state;
+    fill(specs, 5, 4 * GIB);
+    specs[3].weights = MIB;
+    specs[3].lost = true;
+    open_job(&job, specs, 5);
+    assert_int_equal(job.incomplete, 1);
+    assert_int_equal(job.skew_count, 0);
+    assert_int_equal(job.helper_count, 0);
+    assert_int_equal(job.process_count, 5);
+    assert_int_equal(job.note_count, 1);
+    assert_string_equal(job.notes[0], "3.vtr of rank 3 is incomplete (places): it is not compared with the others.");
+    assert_int_equal(job.findings[0].confidence, VT_POSSIBLE);
+    assert_string_equal(job.findings[0].title, "The ranks whose recordings are whole are even, and none died.");
+    assert_int_equal(job.held[0].median, 4 * GIB + 4 * GIB / 100); /* of four */
+    vt_job_free(&job);
+    specs[4].rank = 3; /* small beside the other process of its rank: no helper, because that is not known */
+    specs[4].weights = 4 * GIB;
+    open_job(&job, specs, 5);
+    assert_int_equal(job.helper_count, 0);
+    assert_string_equal(job.notes[1], "1 rank is here more than once: several processes of a rank, or two jobs at the "
+                                      "same time in this directory.");
+    vt_job_free(&job);
+}
+
+/* Nothing is said to be even that was not compared. */
+static void test_too_few_to_be_even(void **state)
+{
+    struct spec specs[2];
+    struct vt_job job;
+
+    (void)state;
+    fill(specs, 2, GIB);
+    open_job(&job, specs, 2);
+    assert_string_equal(job.findings[0].title,
+                        "No process died; there are too few ranks to tell whether they are even.");
+    vt_job_free(&job);
+    specs[0].rank = specs[1].rank = -1;
+    open_job(&job, specs, 2);
+    assert_string_equal(job.findings[0].title, "No process died; there are no ranks to compare.");
+    vt_job_free(&job);
+}
+
+/* Nobody has chosen a device. */
+static void test_all_on_the_first_gpu(void **state)
+{
+    struct spec specs[4];
+    struct vt_job job;
+    const struct vt_job_finding *f;
+
+    (void)state;
+    fill(specs, 4, GIB);
+    for (unsigned i = 0; i < 4; i++)
+        specs[i].first_gpu = true;
+    open_job(&job, specs, 4);
+    f = find_family(&job, VT_JOB_SHARED);
+    assert_non_null(f);
+    assert_int_equal(f->confidence, VT_POSSIBLE);
+    assert_string_equal(
+        f->title, "All 4 ranks of a host are on one GPU, number 0: if there are more, no rank has chosen its own.");
+    vt_job_free(&job);
+    specs[2].first_gpu = false;
+    open_job(&job, specs, 4);
+    assert_null(find_family(&job, VT_JOB_SHARED));
     vt_job_free(&job);
 }
 
@@ -381,6 +528,11 @@ int main(void)
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_less_than_the_others),
         cmocka_unit_test(test_order_of_death),
+        cmocka_unit_test(test_killed_at_once),
+        cmocka_unit_test(test_the_dead_are_no_measure),
+        cmocka_unit_test(test_an_incomplete_recording),
+        cmocka_unit_test(test_too_few_to_be_even),
+        cmocka_unit_test(test_all_on_the_first_gpu),
         cmocka_unit_test(test_helpers),
         cmocka_unit_test(test_stray_contexts),
         cmocka_unit_test(test_processes_without_ranks),

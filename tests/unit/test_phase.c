@@ -219,6 +219,17 @@ static void test_range_names(void **state)
     memset(longer, 'x', sizeof longer - 1);
     longer[199] = 0;
     assert_int_equal(strlen(vt_range_name(vt_range_number(longer))), 63);
+    for (unsigned i = 0; i < 3; i++) { /* a cut falls between characters, wherever they stand */
+        static const char face[] = "\xf0\x9f\x98\x80";
+        memset(longer, 'a', i);
+        for (unsigned j = 0; j < 40; j++)
+            memcpy(longer + i + 4 * j, face, 4);
+        longer[i + 160] = 0;
+        assert_int_equal(strlen(vt_range_name(vt_range_number(longer))), i + 60);
+        assert_int_equal(strlen(vt_range_name(vt_range_exact(longer))), i + 60);
+    }
+    memset(longer, 0xbf, sizeof longer - 1); /* no UTF-8 at all */
+    assert_int_equal(strlen(vt_range_name(vt_range_exact(longer))), 63);
 }
 
 /* Inside our own work (a signal handler has interrupted it) no new name is added; a known one is found. */

@@ -8,3 +8,4 @@ UNIT_LINK_test_python_copies := preload/python/copies.o preload/python/offsets.o
 UNIT_LINK_test_python_text := preload/python/text.o preload/python/offsets.o
 UNIT_LINK_test_python_interpreter := preload/python/interpreter.o preload/python/offsets.o preload/python/types.o
 UNIT_LINK_test_jax_message := preload/jax/message.o
+UNIT_LINK_test_output := cli/output.o

@@ -8,20 +8,20 @@
 #ifndef VT_PRELOAD_NCCL_TABLE_H
 #define VT_PRELOAD_NCCL_TABLE_H
 
-#define VT_NCCL_EXPORTS(X)                     \
-    X(ncclCommInitRank, "libnccl.so")          \
-    X(ncclCommInitRankConfig, "libnccl.so")    \
-    X(ncclCommInitRankScalable, "libnccl.so")  \
-    X(ncclCommInitAll, "libnccl.so")           \
-    X(ncclCommSplit, "libnccl.so")             \
-    X(ncclGroupStart, "libnccl.so")            \
-    X(ncclGroupEnd, "libnccl.so")              \
-    X(ncclAllReduce, "libnccl.so")             \
-    X(ncclAllGather, "libnccl.so")             \
-    X(ncclReduceScatter, "libnccl.so")         \
-    X(ncclBroadcast, "libnccl.so")             \
-    X(ncclReduce, "libnccl.so")                \
-    X(ncclSend, "libnccl.so")                  \
+#define VT_NCCL_EXPORTS(X)                    \
+    X(ncclCommInitRank, "libnccl.so")         \
+    X(ncclCommInitRankConfig, "libnccl.so")   \
+    X(ncclCommInitRankScalable, "libnccl.so") \
+    X(ncclCommInitAll, "libnccl.so")          \
+    X(ncclCommSplit, "libnccl.so")            \
+    X(ncclGroupStart, "libnccl.so")           \
+    X(ncclGroupEnd, "libnccl.so")             \
+    X(ncclAllReduce, "libnccl.so")            \
+    X(ncclAllGather, "libnccl.so")            \
+    X(ncclReduceScatter, "libnccl.so")        \
+    X(ncclBroadcast, "libnccl.so")            \
+    X(ncclReduce, "libnccl.so")               \
+    X(ncclSend, "libnccl.so")                 \
     X(ncclRecv, "libnccl.so")
 
 #endif

@@ -11,20 +11,20 @@
 #ifndef VT_PRELOAD_TORCH_TABLE_H
 #define VT_PRELOAD_TORCH_TABLE_H
 
-#define VT_TORCH_EXPORTS(X)                                               \
-    X(_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE, "libc10.so")   \
-    X(_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE, "libc10.so") \
-    X(_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE, "libc10.so") \
-    X(_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE, "libc10.so")   \
-    X(_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE, "libc10.so")   \
-    X(_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE, "libc10.so")             \
+#define VT_TORCH_EXPORTS(X)                                                                             \
+    X(_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE, "libc10.so")                                 \
+    X(_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE, "libc10.so")                               \
+    X(_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE, "libc10.so")                               \
+    X(_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE, "libc10.so")                                 \
+    X(_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE, "libc10.so")                                 \
+    X(_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE, "libc10.so")                                 \
     X(_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_, \
-      "libtorch_cpu.so")                                                            \
-    X(_ZN5torch8autograd8profiler12profilerStepEv, "libtorch_cpu.so")               \
-    X(_ZN2at4cuda15getNewWorkspaceEv, "libtorch_cuda")                           \
-    X(_ZN2at4cuda25getNewCUDABlasLtWorkspaceEv, "libtorch_cuda")                 \
-    X(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, "libtorch_cuda")                 \
-    X(_ZN2at4cuda24getCurrentCUDABlasHandleEv, "libtorch_cuda")                  \
+      "libtorch_cpu.so")                                                                                \
+    X(_ZN5torch8autograd8profiler12profilerStepEv, "libtorch_cpu.so")                                   \
+    X(_ZN2at4cuda15getNewWorkspaceEv, "libtorch_cuda")                                                  \
+    X(_ZN2at4cuda25getNewCUDABlasLtWorkspaceEv, "libtorch_cuda")                                        \
+    X(_ZN2at4cuda25allocateCUDABlasWorkspaceEm, "libtorch_cuda")                                        \
+    X(_ZN2at4cuda24getCurrentCUDABlasHandleEv, "libtorch_cuda")                                         \
     X(_ZN2at4cuda22getCUDABlasLtWorkspaceEv, "libtorch_cuda")
 
 #endif

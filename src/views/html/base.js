@@ -30,10 +30,12 @@ function bytes(n) {
   if (Math.abs(n) < 1024) return n + " B";
   let unit = 0;
   for (n /= 1024; Math.abs(n) >= 1023.995 && unit < UNITS.length - 1; unit++) n /= 1024;
-  return n.toFixed(2) + " " + UNITS[unit];
+  const half = Math.abs(n * 100) % 1 === 0.5; /* in the middle: to the even one, as printf does */
+  return (half ? 2 * Math.round(n * 50) / 100 : n).toFixed(2) + " " + UNITS[unit];
 }
 
 const count = n => n === null || n === undefined ? "?" : n.toLocaleString("en-US");
+const signed = n => (n > 0 ? "+" : n < 0 ? "−" : "") + bytes(Math.abs(n));
 const exact = n => count(n) + " bytes";
 const percent = (part, whole) => !(whole > 0) ? "" :
     part > 0 && part / whole < 0.0005         ? "< 0.1 %" :
@@ -115,17 +117,6 @@ function stackOf(node) {
   return list;
 }
 
-const textKeys = new Set(data.site_texts);
-const sites = data.sites.map(row => {
-  const site = {};
-  data.site_keys.forEach((key, i) => {
-    site[key] = textKeys.has(key) ? text(row[i]) : row[i];
-  });
-  site.label = labelOf(site);
-  return site;
-});
-const siteById = new Map(sites.map(site => [site.id, site]));
-
 function labelOf(site) {
   let node = site.stack;
   if (!node) return "(no stack)";
@@ -133,22 +124,40 @@ function labelOf(site) {
   return frames[nodeFrame[node]].label;
 }
 
-/* What a place is weighed by; with the recorded moments, which are added below. */
-const measures = [
-  ["live_bytes", "live at " + data.moment], ["at_peak_bytes", "at the peak"], ["total_bytes", "ever allocated"],
-  ["leaked_bytes", "leaked"]
-];
-for (const moment of data.at) {
-  const key = "at " + moment.name;
-  for (const site of sites) site[key] = 0;
-  for (let i = 0; i < moment.values.length; i += 2) sites[moment.values[i]][key] = moment.values[i + 1];
-  measures.push([key, "at " + moment.name]);
+/* The visible frames outside of a place's own, outwards, and those inside of it, inwards. */
+function aroundOf(site) {
+  const list = stackOf(site.stack), outside = [], inside = [];
+  list.forEach((frame, i) => {
+    if (!frame.hidden && i !== site.user) (i > site.user ? outside : inside).push(frame.frame.label);
+  });
+  return {outside, inside: inside.reverse()};
 }
 
-const LEVELS =
-    [["all", "tensors and what is outside of them"], ["tensor", "tensors"], ["driver", "driver allocations"]];
-const inLevel = (row, level) => row.memory && (level === "all" ? row.shown : row.level === level);
-const hasTensors = sites.some(s => s.level === "tensor") || data.others.some(o => o.level === "tensor");
+/* Places that are named alike, by the line that is to blame, are told apart by the nearest caller in which they differ, or else
+ * by what is called there. */
+function tellApart(list) {
+  const around = new Map(list.map(site => [site, aroundOf(site)])), apart = new Map();
+  const at = (site, side, step) => around.get(site)[side][step] || "";
+  function split(group, side, from) {
+    if (group.length < 2) return;
+    const most = d3.max(group, site => around.get(site)[side].length);
+    const step = d3.range(from, most).find(n => new Set(group.map(site => at(site, side, n))).size > 1);
+    if (step === undefined) {
+      if (side === "outside") split(group, "inside", 0);
+      return;
+    }
+    for (const {values} of d3.nest().key(site => at(site, side, step)).entries(group)) {
+      for (const site of values)
+        if (at(site, side, step)) apart.set(site, (side === "outside" ? " < " : " > ") + at(site, side, step));
+      split(values, side, step + 1);
+    }
+  }
+  for (const {values} of d3.nest().key(site => site.level + site.kind + site.label).entries(list))
+    split(values, "outside", 0);
+  for (const [site, by] of apart) site.label += by;
+}
+
+const kindName = row => row.level === "tensor" ? "tensors" : row.kind.replace(/_/g, " ");
 
 /* --- colours --- */
 
@@ -181,11 +190,15 @@ const categoryColour = (name, i) => css("c-" +
             isKnown(name) ? "rest" :
                             otherColours[i % 6])); /* i: among those that are not known */
 
+/* What places have in common that have one colour: the name, or the part of it that several of them have. */
+const groupOf = site => site.group || site.label;
+
 /* The same place has the same colour everywhere in the page: those that hold most have colours that are told apart best. */
 const ranked = new Map();
-for (const site of [...sites].sort(
-         (a, b) => Math.max(b.live_bytes, b.at_peak_bytes) - Math.max(a.live_bytes, a.at_peak_bytes)))
-  if (site.shown && !ranked.has(site.label) && ranked.size < 11) ranked.set(site.label, layerColours[ranked.size]);
+function rankPlaces(list, weight) {
+  for (const site of [...list].sort((a, b) => weight(b) - weight(a)))
+    if (!ranked.has(groupOf(site)) && ranked.size < 11) ranked.set(groupOf(site), layerColours[ranked.size]);
+}
 const placeColour = label => ranked.has(label) ? css("c-" + ranked.get(label)) : colourOf(label);
 
 /* --- dark and light --- */

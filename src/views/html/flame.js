@@ -1,12 +1,15 @@
 /*
  * The flame graph: all stacks as one tree, each frame as wide as the bytes below it; laid out by d3. The outermost frames are
  * at the top, or, inverted, the innermost. Frames narrower than a pixel are not drawn; zooming in shows them.
+ *
+ * The page says what is in it: writeFlame({measures: [[key, text], ...], tools: elements, rows: measure => [...]}). A row is
+ * {grounds: names outside of the stack, stack, value}, or, added up, {grounds, label, value}. Where two sides are compared,
+ * rows have `change` as well, and the colour says who grew (red) and who shrank (blue).
  */
 
 const ROW = 19, CHAR = 6.3, DRAWN = 6000;
 const flame = {
   measure: null,
-  level: "all",
   stacks: "merged",
   every: data.all_frames,
   inverted: false,
@@ -14,13 +17,15 @@ const flame = {
   root: null,
   zoom: null,
   chosen: null,
-  shown: []
+  shown: [],
+  rows: null,
+  differs: false
 };
 
 function addTo(parent, key, label, frame) {
   if (!parent.children) parent.children = new Map();
   let node = parent.children.get(key);
-  if (!node) parent.children.set(key, node = {label, frame, children: null, self: 0, places: 0});
+  if (!node) parent.children.set(key, node = {label, frame, children: null, self: 0, change: 0});
   return node;
 }
 
@@ -37,30 +42,17 @@ function shownFrames(node) {
   return flame.inverted ? list : list.reverse();
 }
 
-const kindName = row => row.level === "tensor" ? "tensors" : row.kind.replace(/_/g, " ");
-
 function buildTree() {
-  const top = {label: "all", frame: null, children: null, self: 0, places: 0};
-  const ground = row =>
-      addTo(addTo(top, "d" + row.device, gpu(row.device), null), "k" + kindName(row), kindName(row), null);
-  for (const site of sites) {
-    const value = site[flame.measure];
-    if (!(value > 0) || !inLevel(site, flame.level)) continue;
-    const list = shownFrames(site.stack);
-    let node = ground(site);
+  const top = {label: "all", frame: null, children: null, self: 0, change: 0};
+  for (const row of flame.rows(flame.measure)) {
+    let node = top;
+    for (const name of row.grounds) node = addTo(node, "g" + name, name, null);
+    const list = row.label ? [] : shownFrames(row.stack);
     for (const number of list) node = addTo(node, number, frames[number].label, frames[number]);
-    if (!list.length) node = addTo(node, "none", "(no stack)", null);
-    node.self += value;
-    node.places++;
+    if (!list.length) node = addTo(node, row.label ? "others" : "none", row.label || "(no stack)", null);
+    node.self += row.value;
+    node.change += row.change || 0;
   }
-  for (const other of data.others)
-    if (other[flame.measure] > 0 && inLevel(other, flame.level)) {
-      const node = addTo(ground(other), "others", "(all others: " + count(other.sites) + " places)", null);
-      node.self += other[flame.measure];
-    }
-  const moment = data.at.find(m => "at " + m.name === flame.measure);
-  if (moment && moment.others[flame.level] > 0)
-    addTo(top, "others", "(all others)", null).self += moment.others[flame.level];
   return top;
 }
 
@@ -72,6 +64,11 @@ function layOut() {
   let id = 0;
   root.each(node => {
     node.id = id++;
+  });
+  flame.most = 0;
+  root.eachAfter(node => {
+    node.change = node.data.change + d3.sum(node.children || [], child => child.change);
+    if (node.data.frame) flame.most = Math.max(flame.most, Math.abs(node.change));
   });
   flame.root = flame.zoom = flame.chosen = root;
   findMatches();
@@ -98,8 +95,16 @@ function findMatches() {
 
 /* --- drawing --- */
 
+/* Red where it grew, blue where it shrank: the more, the stronger. */
+function changeColour(node) {
+  const share = flame.most ? Math.sqrt(Math.min(1, Math.abs(node.change) / flame.most)) : 0;
+  return d3.interpolateRgb(css("flame-ground"), css(node.change > 0 ? "grew" : "shrank"))(
+      node.change ? 0.2 + 0.8 * share : 0);
+}
+
 function flameColour(node) {
   const d = node.data;
+  if (flame.differs) return changeColour(node);
   if (!d.frame) return css("flame-ground");
   return colourOf(basename(d.frame.python ? d.frame.file : d.frame.module) || d.label, d.label);
 }
@@ -117,7 +122,8 @@ function visibleNodes(width) {
 }
 
 const flameLines = node => [node.data.label,
-    bytes(node.value) + ", " + percent(node.value, flame.root.value) + " of all" +
+    (flame.differs ? signed(node.change) + "; " : "") + bytes(node.value) + ", " +
+        percent(node.value, flame.root.value) + " of all" +
         (node.data.self && node.children ? "; " + bytes(node.data.self) + " in itself" : ""),
     exact(node.value),
     node.data.frame &&
@@ -151,6 +157,7 @@ function drawFlame() {
               (d.node === flame.chosen ? " chosen" : ""))
       .attr("data-label", d => d.node.data.label)
       .attr("data-bytes", d => d.node.value)
+      .attr("data-change", d => flame.differs ? d.node.change : null)
       .attr("transform", d => "translate(" + (d.x + 1) + "," + (d.node.depth * ROW + 1) + ")")
       .on("click",
           d => {
@@ -229,18 +236,16 @@ function flameKey(e) {
   e.preventDefault();
 }
 
-function writeFlame() {
-  const tools = byId("flame-tools"),
-        has = key => sites.some(s => s[key] > 0 && s.memory) || data.others.some(o => o[key] > 0);
-  const offered = measures.filter(([key]) => has(key)), set = key => value => {
+function writeFlame({measures, tools, rows, differs}) {
+  const bar = byId("flame-tools"), set = key => value => {
     flame[key] = value;
     redoFlame();
   };
-  if (!offered.length) {
+  if (!measures.length) {
     byId("flame").remove();
     return;
   }
-  flame.measure = offered[0][0];
+  Object.assign(flame, {rows, differs: !!differs, measure: measures[0][0]});
   const languages = new Set(frames.map(f => f.python));
   const search = el("input", {
     type: "search",
@@ -256,17 +261,20 @@ function writeFlame() {
         },
         120)
   });
-  tools.append(choice("Bytes", "flame-measure", offered, flame.measure, set("measure")));
-  if (hasTensors) tools.append(choice("Of", "flame-level", LEVELS, "all", set("level")));
+  bar.append(choice(differs ? "Width" : "Bytes", "flame-measure", measures, flame.measure, set("measure")), ...tools);
   if (languages.size > 1)
-    tools.append(choice("Stacks", "flame-stacks",
+    bar.append(choice("Stacks", "flame-stacks",
         [["merged", "Python and native"], ["python", "Python"], ["native", "native"]], "merged", set("stacks")));
-  tools.append(check("inverted", "flame-inverted", false, set("inverted")), check("all frames", "flame-every", flame.every, set("every")),
-    el("label", {class: "choice grow"}, el("span", null, "Search"), search), el("output", {id: "flame-found", class: "found", for: "flame-search"}),
-    button("Reset", "Show everything (key: Esc)", () => {
+  bar.append(check("inverted", "flame-inverted", false, set("inverted")),
+      check("all frames", "flame-every", flame.every, set("every")),
+      el("label", {class: "choice grow"}, el("span", null, "Search"), search),
+      el("output", {id: "flame-found", class: "found", for: "flame-search"}),
+      button("Reset", "Show everything (key: Esc)",
+          () => {
       flame.chosen = flame.root;
       zoomFlame(flame.root);
-    }, "flame-reset"));
+    },
+          "flame-reset"));
     byId("flame-chart").addEventListener("keydown", flameKey);
     themed.push(drawFlame);
     addEventListener("resize", later(drawFlame, 150));

@@ -20,7 +20,7 @@ function blocksOf(segment) {
   return list;
 }
 
-const placeName = id => siteById.has(id) ? siteById.get(id).label : "place " + id + " (not in this page)";
+const placeName = id => siteById.has(id) ? siteById.get(id).group : "place " + id + " (not in this page)";
 
 /* Colours of places, found once per drawing: there are many more blocks than places. */
 function blockColour(map, id) {

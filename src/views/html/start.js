@@ -29,16 +29,7 @@ function printed(start) {
   showTheme();
 }
 
-writeHead();
-writeFindings();
-writeAccounts();
-writeTimeline();
-writeFlame();
-writeMaps();
-writePlaces();
-writeFailures();
-writeFigures();
-writeNotes();
+writePage();
 byId("theme").addEventListener("click", toggleTheme);
 system.addEventListener("change", showTheme);
 addEventListener("keydown", keys);

@@ -12,7 +12,7 @@ function writeHead() {
   document.title = "GPU memory of " + data.program + " (pid " + p.pid + ")";
   add("pid", String(p.pid));
   add("host", p.host);
-  if (p.rank !== null) add("rank", p.rank + (p.world_size !== null ? " of " + p.world_size : ""));
+  if (p.rank !== null) add("rank", p.rank + (p.world_size > p.rank ? " of " + p.world_size : ""));
   add("ran for", seconds(p.duration_s));
   add("ended", data.ended, p.end);
   add("figures of", data.moment + ", at " + seconds(data.moment_s), "The moment that the figures below belong to");
@@ -21,81 +21,72 @@ function writeHead() {
   if (p.python) add("Python", p.python);
   const verdict = data.failures.some(f => f.kind === "oom" || f.kind === "framework_oom" || f.kind === "pending") ?
       "bad" :
-      p.end === "killed" ? "warn" :
-                           "good";
+      p.end === "killed" || data.missing ? "warn" :
+                                           "good";
   byId("head").append(el("h1", null, el("span", {class: "dot " + verdict, "aria-hidden": "true"}), data.program),
       el("p", {class: "command", title: "The command line"}, p.cmdline.join(" ").slice(0, 600)),
+      data.incomplete ? el("p", {class: "card incomplete", role: "alert"}, data.incomplete) : "",
       el("dl", {class: "items"}, ...items), headTiles());
 }
 
-function tile(name, value, title) {
-  return el("div", {class: "tile", title, "data-name": name, "data-bytes": typeof value === "number" ? value : null},
-      el("span", null, name), el("b", null, typeof value === "number" ? bytes(value) : value));
+/* A figure of a part of the recording: if it is lacking, the figure may be higher than what is left says. What was live depends
+ * on parts that no word names (what a moment copied). */
+const atLeast = (lacking, value, show) => !lacking ? show(value) : value ? "at least " + show(value) : NOT_RECORDED;
+const sizeTile = (lacking, name, value, title) => tile(name, lacking ? atLeast(lacking, value, bytes) : value, title);
+
+/* Live and peak of a level, both of the same: of the one GPU, or of all GPUs added up; the title has each one's. */
+function levelTiles(level, name, rows, about) {
+  const scopes = data.timeline.scopes.filter(s => s.level === level && s.class === "device" && s.peak_bytes);
+  const gpus = [...new Set([...scopes, ...rows].map(x => x.device))].sort((a, b) => a - b), several = gpus.length > 1;
+  const live = d => d3.sum(rows.filter(r => r.device === d), r => r.live_bytes),
+        peak = d => d3.sum(scopes.filter(s => s.device === d), s => s.peak_bytes);
+  const each = of => several ? gpus.map(d => gpu(d) + ": " + bytes(of(d))).join(", ") : about;
+  return [
+    sizeTile(data.missing !== null, name + ", live" + (several ? ", " + gpus.length + " GPUs" : ""), d3.sum(gpus, live),
+        each(live)),
+    sizeTile(lacks("peaks"), name + (several ? ", peaks of " + gpus.length + " GPUs added" : ", peak"),
+        d3.sum(gpus, peak), each(peak))
+  ];
 }
 
 /* The figures that most people come for: of the cards' memory, whatever kind of call gave it. */
 function headTiles() {
   const card = ["device", "array", "async", "vmm_physical", "graph"],
         of = level => data.totals.filter(t => t.level === level && card.includes(t.kind));
-  const peak = level => data.timeline.scopes.filter(s => s.level === level && s.class === "device")
-                            .reduce((most, s) => Math.max(most, s.peak_bytes), 0);
   const sum = (rows, key) => rows.reduce((s, r) => s + r[key], 0), tensors = of("tensor"), driver = of("driver");
   const ooms =
       data.failures.filter(f => ["oom", "framework_oom", "pending"].includes(f.kind)).reduce((s, f) => s + f.count, 0);
   const host = data.totals.filter(t => t.level === "driver" && ["pinned", "registered"].includes(t.kind));
   return el("div", {class: "tiles head-tiles"},
-      tile("driver, live", sum(driver, "live_bytes"), "What this process holds by CUDA calls"),
-      tile("driver, peak", peak("driver"), "The highest of one GPU"),
-      tensors.length ? tile("tensors, live", sum(tensors, "live_bytes")) : null,
-      tensors.length ? tile("tensors, peak", peak("tensor"), "The highest of one GPU") : null,
+      ...levelTiles("driver", "driver", driver, "What this process holds by CUDA calls"),
+      ...(tensors.length ? levelTiles("tensor", "tensors", tensors, null) : []),
       sum(host, "peak_bytes") >= 1048576 ? tile("page-locked, live", sum(host, "live_bytes")) : null,
-      tile("allocations", count(sum(tensors.length ? tensors : driver, "alloc_calls")),
+      tile("allocations", atLeast(lacks("totals"), sum(tensors.length ? tensors : driver, "alloc_calls"), count),
           tensors.length ? "Tensors made" : "Calls that allocated"),
-      tile("out of memory", ooms ? count(ooms) + (ooms === 1 ? " time" : " times") : "never"));
+      tile("out of memory",
+          !ooms ? (lacks("failures") ? NOT_RECORDED : "never") :
+                  atLeast(lacks("failures"), ooms, n => count(n) + (n === 1 ? " time" : " times"))));
 }
 
 /* --- findings --- */
 
-/* A link to a row of the table of places. */
-const placeLink = (id, name) => el("a", {
-  href: "#place-" + id,
-  class: "name",
-  title: name,
-  onclick: e => {
-    e.preventDefault();
-    revealPlace(id);
-  }
-},
-    name);
-
 function finding(f, i) {
-  const advice = f.advice.map(
-      a => el("li", null, a.text + " ",
-          a.saves_bytes === null ? null :
-                                   el("span", {
-                                     class: "saves" + (a.enough ? " enough" : ""),
-                                     "data-bytes": a.saves_bytes,
-                                     title: exact(a.saves_bytes)
-                                   },
-                                       "saves up to " + bytes(a.saves_bytes) + (a.enough ? ": enough" : ""))));
   const named = new Set(),
         known = f.sites.filter(
-            id => siteById.has(id) && !named.has(siteById.get(id).label) && named.add(siteById.get(id).label));
-  return el("article", {class: "card finding " + f.family, "data-family": f.family},
-      el("p", {class: "badges"}, el("span", {class: "badge family"}, f.family.replace("_", " ")),
-          el("span", {class: "badge"}, f.confidence)),
-      el("h3", null, f.title),
-      advice.length ? el("div", {class: "advice"}, el("h4", null, "What would help"), el("ul", null, ...advice)) : null,
-      f.evidence.length || known.length ?
-          el("details", {open: i < 2}, el("summary", null, "Evidence"),
-              el("ul", null, ...f.evidence.map(line => el("li", null, line))),
-              known.length ?
-                  el("p", {class: "links"}, "Places: ",
-                      ...known.slice(0, 12).flatMap((id, n) => n ? [", ", placeLink(id, siteById.get(id).label)] :
-                                                                   [placeLink(id, siteById.get(id).label)]),
-                      known.length > 12 ? " and " + (known.length - 12) + " more" : null) :
-                  null) :
-          null);
+            id => siteById.has(id) && !named.has(siteById.get(id).group) && named.add(siteById.get(id).group));
+  return findingCard(data.missing && f.family === "none" ? {...f, family: "incomplete"} : f, {
+    open: i < 2,
+    advice: f.advice.map(
+        a => [a.text + " ",
+            a.saves_bytes === null ? null :
+                                     el("span", {
+                                       class: "saves" + (a.enough ? " enough" : ""),
+                                       "data-bytes": a.saves_bytes,
+                                       title: exact(a.saves_bytes)
+                                     },
+                                         "saves up to " + bytes(a.saves_bytes) + (a.enough ? ": enough" : ""))]),
+    links: listOfLinks("Places", known.map(id => placeLink(id, siteById.get(id).group)))
+  });
 }
 
 function writeFindings() { byId("findings").append(...data.findings.map(finding)); }
@@ -108,11 +99,7 @@ function partsOf(account) {
     if (n) parts.push([kind, name, n]);
   };
   for (const kind of ["parameters", "gradients", "optimizer", "activations", "inputs", "other"])
-    add(kind,
-        kind === "optimizer" ? "optimizer state" :
-            kind === "other" ? "other tensors" :
-                               kind,
-        account.tensors[kind]);
+    add(kind, TENSOR_NAMES[kind] || kind, account.tensors[kind]);
   add("cached", "cached but unused", account.cached_unused);
   add("application", "application", account.application);
   for (const library of account.libraries) add("library", library.module || "a library", library.bytes);
@@ -125,28 +112,16 @@ function partsOf(account) {
   return parts;
 }
 
-function bar(parts, whole, label) {
-  return el("div", {class: "bar", role: "img", "aria-label": label}, ...parts.map(([kind, name, n]) => {
-    const part = el("div", {
-      class: "part k-" + kind,
-      "data-bytes": n,
-      onmouseleave: hideTip,
-      onmousemove: e => showTip(e, [name, bytes(n) + " (" + percent(n, whole) + ")", exact(n)])
-    },
-        n / whole > 0.09 ? el("span", null, name) : null);
-    part.style.flexGrow = String(n / whole * 1000);
-    return part;
-  }));
-}
-
-function accountCard(device) {
+/* Of one GPU, at a moment that its heading names. */
+function accountCard(device, moment) {
   const parts = partsOf(device.account), sum = parts.reduce((s, p) => s + p[2], 0), total = device.total_bytes;
   const own = parts.filter(p => !["process", "reserved", "unaccounted", "free"].includes(p[0])),
         held = own.reduce((s, p) => s + p[2], 0);
   const known = total !== null && sum === total;
-  return el("article", {class: "card", "data-device": device.index, "data-sum": sum},
+  return el("article", {class: "card", "data-device": device.index, "data-sum": sum, "data-moment": moment.name},
       el("h3", null, gpu(device.index) + ": " + (device.name || "unknown") + " ",
-          total === null ? null : bytesIn("span", total, {class: "of"})),
+          total === null ? null : bytesIn("span", total, {class: "of"}),
+          el("span", {class: "of"}, (total === null ? "" : "; ") + momentWords(moment))),
       bar(parts, sum, gpu(device.index) + ": " + parts.map(p => p[1] + " " + bytes(p[2])).join(", ")),
       held && held < 0.6 * sum ? el("div", null, el("p", {class: "hint"}, "Of that, this process: " + bytes(held)),
                                      bar(own, held, "This process")) :
@@ -161,41 +136,18 @@ function accountCard(device) {
                                "Adds up to " + bytes(sum) + " of " + bytes(total) + "; the rest is not known."));
 }
 
+const momentWords = moment => moment.when + " (" + moment.name + ", " + seconds(moment.time_s) + ")";
+
+/* First when memory ran out, as the diagnosis is of that; then the shown moment, if the process held something else. */
 function writeAccounts() {
-  byId("accounts").append(...data.devices.map(accountCard));
-  if (!data.devices.length) byId("accounts").append(el("p", {class: "card"}, "No GPU was used."));
-}
-
-/* --- stacks for people --- */
-
-/* The frames of a stack as a list, innermost first; those that reports leave out are folded away. */
-function stackList(node, cut, user) {
-  const list = stackOf(node), items = [];
-  let hidden = 0;
-  list.forEach(({frame, hidden: skipped}, i) => {
-    hidden += skipped;
-    items.push(el("li", {
-      class: (skipped ? "hidden-frame" : "") + (frame.python ? " python" : "") + (i === user ? " user" : ""),
-      title: [frame.label, frame.file && frame.file + (frame.line ? ":" + frame.line : ""), frame.module]
-                 .filter(Boolean)
-                 .join("\n")
-    },
-        el("span", null, frame.label)));
-  });
-  if (cut) items.push(el("li", {class: "cut"}, "... cut: as many frames as the recording keeps"));
-  if (!list.length) items.push(el("li", null, "(no stack)"));
-  const box = el("div", {class: "stack" + (data.all_frames ? " every" : "")}, el("ol", null, ...items));
-  if (hidden)
-    box.prepend(el("button", {
-      type: "button",
-      class: "quiet small",
-      "aria-pressed": String(data.all_frames),
-      onclick: e => {
-        e.target.setAttribute("aria-pressed", String(box.classList.toggle("every")));
-      }
-    },
-        "all " + list.length + " frames"));
-  return box;
+  const list = byId("accounts"), {then, shown} = data;
+  if (then) list.append(...data.then_devices.map(device => accountCard(device, then)));
+  if (then && then.same)
+    list.append(el("p", {class: "hint"}, "The process held the same " + momentWords(shown) + "."));
+  else
+    list.append(...data.devices.map(device => accountCard(device, shown)));
+  if (!data.devices.length)
+    list.append(el("p", {class: "card"}, lacks("devices") ? "GPUs are " + NOT_RECORDED + "." : "No GPU was used."));
 }
 
 /* --- failures --- */
@@ -223,7 +175,9 @@ function failureCard(f) {
 function writeFailures() {
   const list = byId("failure-list");
   list.append(...data.failures.map(failureCard));
-  if (!data.failures.length) list.append(el("p", {class: "card quiet-text"}, "No call failed."));
+  if (!data.failures.length)
+    list.append(el("p", {class: "card quiet-text"},
+        lacks("failures") ? "Failed calls are " + NOT_RECORDED + "." : "No call failed."));
   if (data.left_out.failures)
     list.append(el("p", {class: "hint"},
         count(data.left_out.failures) + " more are not in this page; vramtrack report shows them."));
@@ -231,22 +185,19 @@ function writeFailures() {
 
 /* --- tables of figures --- */
 
-function table(caption, head, rows) {
-  return el("div", {class: "card scroll"},
-      el("table", {class: "plain"}, el("caption", null, caption),
-          el("thead", null, el("tr", null, ...head.map(h => el("th", {scope: "col"}, h)))),
-          el("tbody", null,
-              ...rows.map(r => el("tr", null, ...r.map(c => c instanceof Node ? c : el("td", null, c)))))));
-}
-
 function writeFigures() {
   const n = value => el("td", {class: "n"}, count(value)), b = value => bytesIn("td", value);
-  byId("figure-tables")
-      .append(table("Totals by level, kind and device",
-          ["level", "kind", "device", "live", "allocations", "peak", "allocated", "freed", "failed"],
-          data.totals.map(
-              t => [t.level, t.kind.replace(/_/g, " "), gpu(t.device), b(t.live_bytes), n(t.live_count),
-                  b(t.peak_bytes), n(t.alloc_calls), n(t.free_calls), n(t.failed_allocs + t.failed_frees)])));
+  if (data.totals.length)
+    byId("figure-tables")
+        .append(table("Totals by level, kind and device",
+            ["level", "kind", "device", "live", "count", "peak", "allocations", "frees", "failed"],
+            data.totals.map(
+                t => [t.level, t.kind.replace(/_/g, " "), gpu(t.device), b(t.live_bytes), n(t.live_count),
+                    b(t.peak_bytes), n(t.alloc_calls), n(t.free_calls), n(t.failed_allocs + t.failed_frees)])));
+  else
+    byId("figure-tables")
+        .append(el("p", {class: "card quiet-text"},
+            lacks("totals") ? "Totals are " + NOT_RECORDED + "." : "Nothing was allocated."));
   if (data.allocators.length)
     byId("figure-tables")
         .append(table("What frameworks' allocators say of themselves",
@@ -270,8 +221,5 @@ function writeNotes() {
                 " are not in this page, which is at most 10 MB; vramtrack report has them all.");
   if (data.timeline.scopes_left_out)
     notes.push(count(data.timeline.scopes_left_out) + " curves are not in the timeline.");
-  byId("note-list")
-      .append(...notes.map(note => el("li", null, note)),
-          el("li", null,
-              "Made by vramtrack " + data.version + (data.recording ? " from " + data.recording : "") + "."));
+  putNotes(notes, data.recording);
 }

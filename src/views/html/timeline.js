@@ -60,8 +60,24 @@ function totalsView(device) {
   };
 }
 
+/* Tensors without a category are "other", as in the account: layers of that name become one. */
+function layersOf(picture) {
+  const other = picture.names.indexOf("other"), unknown = picture.names.indexOf("unknown");
+  if (picture.by !== "category" || unknown < 0 || (siteById.get(picture.sites[unknown]) || {}).level !== "tensor")
+    return picture;
+  const names = picture.names.map((name, n) => n === unknown ? "other" : name);
+  if (other < 0) return {...picture, names};
+  const width = names.length + 1, points = [...picture.points];
+  for (let i = 0; i < points.length; i += width) {
+    points[i + 1 + other] += points[i + 1 + unknown];
+    points[i + 1 + unknown] = 0;
+  }
+  return {...picture, names, points};
+}
+
 function layersView(device, by) {
-  const picture = data.timeline.layers.find(l => l.device === device && l.by === by), width = picture.names.length + 1;
+  const picture = layersOf(data.timeline.layers.find(l => l.device === device && l.by === by)),
+        width = picture.names.length + 1;
   const rows = [], peaks = picture.names.map(() => 0);
   let last = -1;
   for (let i = 0; i < picture.points.length; i += width) {
@@ -78,7 +94,9 @@ function layersView(device, by) {
   if (by === "category") used.sort((a, b) => (rank(a) < 0 ? 99 : rank(a)) < (rank(b) < 0 ? 99 : rank(b)) ? 1 : -1);
   return {
     rows: rows.map(r => [r[0], ...used.map(n => r[n + 1])]),
-    names: used.map(n => picture.names[n] === null ? "all others" : picture.names[n]),
+    names: used.map(n => picture.names[n] === null ? "all others" :
+            by === "category"                      ? TENSOR_NAMES[picture.names[n]] || picture.names[n] :
+                                                     picture.names[n]),
     colours: used.map(n => by === "category" ?
             categoryColour(picture.names[n], used.filter(m => !isKnown(picture.names[m])).indexOf(n)) :
             picture.names[n] === null ? css("c-rest") :
@@ -198,7 +216,8 @@ function drawTimeline() {
     t.graph = null;
   }
   if (!view.names.length) {
-    box.replaceChildren("Nothing was allocated here.");
+    box.replaceChildren(
+        lacks("peaks") ? "What was allocated here is " + NOT_RECORDED + "." : "Nothing was allocated here.");
     return;
   }
   box.setAttribute("aria-label",
@@ -290,7 +309,7 @@ function writeTimeline() {
   const layered = new Set(t.layers.map(l => l.device));
   if (!devices.length) {
     byId("timeline-chart").remove();
-    byId("timeline-legend").append("Nothing was allocated.");
+    byId("timeline-legend").append(lacks("peaks") ? "Curves are " + NOT_RECORDED + "." : "Nothing was allocated.");
     byId("timeline-help").remove();
     return;
   }
