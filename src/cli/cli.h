@@ -18,7 +18,7 @@ struct vt_verb {
     int (*run)(int argc, char **argv);
 };
 
-/* Long options have values of their own, from here on, also where there is a short one: vt_fail_option() relies on it. */
+/* Long options have values of their own, from here on, also where there is a short one: what is said of a wrong option relies on it. */
 enum { VT_LONG_OPTION = 256, VT_LONG_HELP, VT_LONG_VERSION, VT_LONG_OTHERS };
 
 extern const struct vt_verb vt_verb_run, vt_verb_report, vt_verb_export, vt_verb_diff, vt_verb_top, vt_verb_snapshot;
@@ -29,8 +29,16 @@ __attribute__((format(printf, 2, 3))) int vt_fail(const char *verb, const char *
 /* Prints "vramtrack: MESSAGE" on standard error, one line. */
 __attribute__((format(printf, 1, 2))) void vt_say(const char *format, ...);
 
-/* For a getopt_long that returned '?' or ':': says which option was wrong. */
-int vt_fail_option(const char *verb, int result, char **argv);
+/*
+ * The options of a verb, one after the other, as getopt_long gives them: optarg and optind are its own. Returns an option,
+ * or -1 behind the last; or 0 if there is nothing to be done any more: help or the version was asked for and printed, or an
+ * option was wrong and that was said; then *status is the exit status. `letters` begins with ":" (behind a "+"). The
+ * first call of a command line has optind 0, which vt_begin_options() sees to.
+ */
+struct option;
+void vt_begin_options(void);
+int vt_next_option(const struct vt_verb *verb, int argc, char **argv, const char *letters,
+                   const struct option *long_options, int *status);
 
 /* Prints the verb's help on standard output. */
 int vt_print_help(const struct vt_verb *verb);

@@ -208,21 +208,15 @@ static int check(const struct options *options)
 /* Sets options->given, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
-    int option;
+    int option, status;
 
     *options = (struct options){.colour = "auto"};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_diff);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_diff, argc, argv, ":h", long_options, &status)) > 0)
         if (set_option(options, option, optarg))
             return VT_EXIT_ERROR;
-    }
+    if (!option)
+        return status;
     if (argc - optind != 2)
         return vt_fail(VERB, "two recordings or directories are needed, before and after%s%s",
                        argc - optind > 2 ? ", not as well " : "", argc - optind > 2 ? argv[optind + 2] : "");

@@ -185,22 +185,16 @@ static void take_view(struct options *options, const struct vt_view_options *vie
 static int parse(struct options *options, int argc, char **argv)
 {
     struct vt_view_options view = {0};
-    int option;
+    int option, status;
 
     *options = (struct options){.request = {.level = VT_EXPORT_ALL, .events = VT_EXPORT_EVENTS, .fd = STDOUT_FILENO}};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":ho:", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_export);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_export, argc, argv, ":ho:", long_options, &status)) > 0)
         if (vt_is_view_option(option) ? vt_set_view_option(VERB, &view, option, optarg)
                                       : set_option(options, option, optarg))
             return VT_EXIT_ERROR;
-    }
+    if (!option)
+        return status;
     take_view(options, &view);
     if (argc - optind > 1)
         return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);

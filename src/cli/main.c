@@ -55,7 +55,20 @@ void vt_say(const char *format, ...)
     va_end(arguments);
 }
 
-int vt_fail_option(const char *verb, int result, char **argv)
+int vt_print_help(const struct vt_verb *verb)
+{
+    fputs(verb->help, stdout);
+    return VT_EXIT_OK;
+}
+
+int vt_print_version(void)
+{
+    puts("vramtrack " VT_VERSION);
+    return VT_EXIT_OK;
+}
+
+/* getopt_long returned '?' or ':': says which option was wrong. */
+static int fail_option(const char *verb, int result, char **argv)
 {
     /* Behind a long option and behind one that lacks its value, optind has moved on; within a group like -xq it has not. */
     const char *word = argv[optind - 1];
@@ -69,16 +82,26 @@ int vt_fail_option(const char *verb, int result, char **argv)
     return vt_fail(verb, "unknown option '-%c' (see: vramtrack %s --help)", optopt, verb);
 }
 
-int vt_print_help(const struct vt_verb *verb)
+void vt_begin_options(void)
 {
-    fputs(verb->help, stdout);
-    return VT_EXIT_OK;
+    opterr = 0;
+    optind = 0;
 }
 
-int vt_print_version(void)
+int vt_next_option(const struct vt_verb *verb, int argc, char **argv, const char *letters,
+                   const struct option *long_options, int *status)
 {
-    puts("vramtrack " VT_VERSION);
-    return VT_EXIT_OK;
+    int option = getopt_long(argc, argv, letters, long_options, NULL);
+
+    if (option == 'h' || option == VT_LONG_HELP)
+        *status = vt_print_help(verb);
+    else if (option == VT_LONG_VERSION)
+        *status = vt_print_version();
+    else if (option == '?' || option == ':')
+        *status = fail_option(verb->name, option, argv);
+    else
+        return option;
+    return 0;
 }
 
 bool vt_parse_number(const char *text, long low, long high, long *value)

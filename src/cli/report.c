@@ -121,22 +121,16 @@ static int set_option(struct options *options, int option, const char *value)
 /* Sets options->path, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
-    int option;
+    int option, status;
 
     *options = (struct options){.colour = "auto"};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_report);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_report, argc, argv, ":h", long_options, &status)) > 0)
         if (vt_is_view_option(option) ? vt_set_view_option(VERB, &options->view, option, optarg)
                                       : set_option(options, option, optarg))
             return VT_EXIT_ERROR;
-    }
+    if (!option)
+        return status;
     if (argc - optind > 1)
         return vt_fail(VERB, "one recording or directory at a time, not '%s' as well", argv[optind + 1]);
     if (options->all && options->json)

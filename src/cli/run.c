@@ -99,21 +99,15 @@ static int set_option(struct options *options, int option, const char *value)
 /* Sets options->program, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
-    int option;
+    int option, status;
 
     memset(options, 0, sizeof(*options));
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, "+:o:qh", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_run);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_run, argc, argv, "+:o:qh", long_options, &status)) > 0)
         if (set_option(options, option, optarg))
             return VT_EXIT_ERROR;
-    }
+    if (!option)
+        return status;
     if (optind >= argc || !*argv[optind])
         return vt_fail(VERB, "what shall be run? (vramtrack run -- PROGRAM [ARGUMENT...])");
     options->program = argv + optind;

@@ -53,21 +53,15 @@ struct options {
 /* Sets options->target, or else returns the exit status. */
 static int parse(struct options *options, int argc, char **argv)
 {
-    int option;
+    int option, status;
 
     *options = (struct options){.timeout = DEFAULT_TIMEOUT};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_snapshot);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_snapshot, argc, argv, ":h", long_options, &status)) > 0)
         if (!vt_parse_seconds(optarg, 0, 86400, &options->timeout))
             return vt_fail(VERB, "--timeout %s: seconds from 0 to 86400 are needed", optarg);
-    }
+    if (!option)
+        return status;
     if (argc - optind < 1)
         return vt_fail(VERB, "whose memory? A process id or a recording is needed (see: vramtrack snapshot --help)");
     if (argc - optind > 2)

@@ -87,21 +87,15 @@ static int set_option(struct vt_top_options *options, int option, const char *va
 /* Fills the options. Returns -1, or the exit status if there is nothing more to do. */
 static int parse(struct vt_top_options *options, int argc, char **argv)
 {
-    int option;
+    int option, status;
 
     *options = (struct vt_top_options){.interval = 1, .top = PLACES};
-    opterr = 0;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h' || option == VT_LONG_HELP)
-            return vt_print_help(&vt_verb_top);
-        if (option == VT_LONG_VERSION)
-            return vt_print_version();
-        if (option == '?' || option == ':')
-            return vt_fail_option(VERB, option, argv);
+    vt_begin_options();
+    while ((option = vt_next_option(&vt_verb_top, argc, argv, ":h", long_options, &status)) > 0)
         if (set_option(options, option, optarg))
             return VT_EXIT_ERROR;
-    }
+    if (!option)
+        return status;
     if (argc - optind > 1)
         return vt_fail(VERB, "one process at a time, not '%s' as well", argv[optind + 1]);
     options->target = argc > optind ? argv[optind] : NULL;
