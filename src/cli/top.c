@@ -110,8 +110,7 @@ static int find_in_directory(const char *directory, struct vt_top_target *target
     if (error)
         status = vt_fail(VERB, "%s: %s", directory, strerror(error));
     else if (!list.count)
-        status = vt_fail(VERB, "there is no recording in %s%s", directory,
-                         list.unreadable ? " (what is named *.vtr there is none)" : "");
+        status = vt_fail_found_none(VERB, directory, &list);
     else if (!(target->path = strdup(list.item[list.count - 1].path)))
         status = vt_fail(VERB, "out of memory");
     vt_found_free(&list);
