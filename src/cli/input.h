@@ -48,8 +48,8 @@ int vt_set_view_option(const char *verb, struct vt_view_options *view, int optio
 struct vt_reading *vt_input_open(const char *verb, const char *path, const char *moment);
 
 /*
- * The recording that an argument means: itself if it is a file, the newest in it (vt_job_newest()) if it is a directory (and a line says
- * which, followed by `hint`, if there are several). To be freed; NULL after a line that says what is wrong.
+ * The recording that an argument means: itself if it is a file, the newest in it (vt_job_newest()) if it is a directory
+ * (and a line says which, followed by `hint`, if there are several). To be freed; NULL after a line that says what is wrong.
  */
 char *vt_input_choose(const char *verb, const char *path, const char *hint);
 
