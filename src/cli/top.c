@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/input.h"
 #include "cli/recordings.h"
 #include "recording/follow.h"
 
