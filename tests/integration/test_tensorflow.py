@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import unittest
 
 import vt
 
@@ -29,7 +30,7 @@ def in_use(a): return tf.bfc_in_use(pointer(a))
 
 class TensorFlow(vt.Case):
     def library(self, namespace="tsl", sanitize=True):
-        built = vt.compile("tensorflow_bfc.cpp", "-O1", "-std=gnu++17", "-DNAMESPACE=" + namespace, "-Wl,-soname,libtensorflow_framework.so.2",
+        built = vt.compile("tensorflow_bfc.cpp", "-fsemantic-interposition", "-O1", "-std=gnu++17", "-DNAMESPACE=" + namespace, "-Wl,-soname,libtensorflow_framework.so.2",
                            "-lcuda", shared=True, sanitize=sanitize)
         return vt.place(built, built[:-3], "libtensorflow_framework.so.2")
 
@@ -113,6 +114,7 @@ class TensorFlow(vt.Case):
         for device in (0, 1):
             self.assert_no_mismatch(report, device)
 
+    @unittest.skipIf("clang" in vt.CXX, "clang binds the stand-in's deleting destructor to the complete one inside the library")
     def test_allocator_that_is_destroyed(self):
         """What it still held goes with it; the next one may have its address."""
         self.python("a = new()\nkept = [take(a, MIB) for _ in range(3)]\ntf.bfc_delete(pointer(a))\n"
