@@ -45,15 +45,24 @@ static struct {
 } caller;
 static int changing;
 
-static void lock(void)
+/* This thread has `changing`, or is about to. False from lock(): this is a signal handler that interrupted it there, and would
+ * wait for itself. */
+static __thread volatile bool inside;
+
+static bool lock(void)
 {
+    if (inside)
+        return false;
+    inside = true;
     while (__atomic_exchange_n(&changing, 1, __ATOMIC_ACQUIRE))
         sched_yield();
+    return true;
 }
 
 static void unlock(void)
 {
     __atomic_store_n(&changing, 0, __ATOMIC_RELEASE);
+    inside = false;
 }
 
 /* The newest with this handle: NCCL gives handles out again. 0: not known. */
@@ -72,27 +81,30 @@ static void begin(struct vt_nccl_call *call, bool traced)
     int saved = errno;
     uint16_t range = call->number ? table[call->number - 1].range : 0;
     vt_scope_enter(VT_SCOPE_NCCL, 0, VT_PHASE_NONE, range);
-    lock();
-    caller.stack.count = 0;
-    caller.python = 0;
-    caller.range = range;
-    caller.generation = vt_state.generation;
-    if (!vt_nccl_callers && traced && vt_options()->python)
-        vt_python_take(&caller.stack, vt_options()->depth);
-    __atomic_store_n(&vt_nccl_callers, vt_nccl_callers + 1, __ATOMIC_RELEASE);
-    unlock();
+    if (lock()) {
+        caller.stack.count = 0;
+        caller.python = 0;
+        caller.range = range;
+        caller.generation = vt_state.generation;
+        if (!vt_nccl_callers && traced && vt_options()->python)
+            vt_python_take(&caller.stack, vt_options()->depth);
+        __atomic_store_n(&vt_nccl_callers, vt_nccl_callers + 1, __ATOMIC_RELEASE);
+        unlock();
+    }
     errno = saved;
 }
 
 static void end(void)
 {
     int saved = errno;
-    lock();
-    caller.stack.count = 0; /* if another one is inside still, it is not known which of them this was */
-    caller.python = 0;
-    caller.range = 0;
-    __atomic_store_n(&vt_nccl_callers, vt_nccl_callers - (vt_nccl_callers > 0), __ATOMIC_RELEASE); /* 0 after a fork */
-    unlock();
+    if (lock()) {
+        caller.stack.count = 0; /* if another one is inside still, it is not known which of them this was */
+        caller.python = 0;
+        caller.range = 0;
+        /* 0 after a fork */
+        __atomic_store_n(&vt_nccl_callers, vt_nccl_callers - (vt_nccl_callers > 0), __ATOMIC_RELEASE);
+        unlock();
+    }
     vt_scope_leave(VT_SCOPE_NCCL, 0);
     errno = saved;
 }
@@ -178,7 +190,8 @@ uint16_t vt_nccl_adopt(struct vt_taken_stack *stack)
     uint16_t before = vt_phase_tls.range;
     if (stack->python.count || before)
         return before; /* it can speak for itself */
-    lock();
+    if (!lock())
+        return before;
     if (vt_nccl_callers == 1 && caller.generation == vt_state.generation) {
         if (!caller.python && caller.stack.count && vt_state_lock(true)) {
             caller.python = vt_codes_intern(&caller.stack);
@@ -199,5 +212,6 @@ void vt_nccl_adopted(uint16_t before)
 void vt_nccl_forget(void)
 {
     changing = 0; /* another thread may have held it at the fork */
+    inside = false;
     vt_nccl_callers = 0;
 }

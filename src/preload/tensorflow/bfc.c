@@ -8,7 +8,6 @@
 #include "preload/loaded.h"
 #include "preload/resolve.h"
 #include "preload/tensorflow/table.h"
-#include "preload/torch/real.h"
 
 #define ALLOCATORS 128u
 #define PLACES 512u

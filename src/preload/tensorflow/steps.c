@@ -15,7 +15,6 @@
 #include "preload/stack.h"
 #include "preload/state.h"
 #include "preload/tensorflow/table.h"
-#include "preload/torch/real.h"
 
 typedef void execute_fn(void *operation, void **results, int *count, void *status);
 typedef const char *name_fn(const void *operation, void *status);
