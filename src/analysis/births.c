@@ -238,6 +238,31 @@ bool vt_births_known(const struct vt_births *b, uint32_t row)
     return vt_births_count(b, row) && vt_births_count(b, row) == b->model->sites[row].live_count;
 }
 
+int vt_births_made_since_oldest(const struct vt_births *b, uint64_t *made)
+{
+    const struct vt_reading *r = b->model->reading;
+    uint64_t count = vt_reading_count(r, VT_EVENTS), sites = vt_reading_count(r, VT_SITES), i;
+    const struct vt_event *event = count ? vt_reading_record(r, VT_EVENTS, oldest_event(r, count)) : NULL;
+    uint64_t reach = event ? event->time_ns : UINT64_MAX;
+    uint32_t *row_of = calloc(sites ? sites : 1, sizeof *row_of), row;
+
+    if (!row_of)
+        return -ENOMEM;
+    for (row = 0; row < b->rows; row++) {
+        made[row] = vt_births_known(b, row) && vt_births_of(b, row)->time_ns >= reach ? 0 : UINT64_MAX;
+        if (!made[row] && b->model->sites[row].index < sites)
+            row_of[b->model->sites[row].index] = row + 1;
+    }
+    for (i = 0; i < count; i++) {
+        event = vt_reading_record(r, VT_EVENTS, i);
+        row = event && event->type == VT_EVENT_ALLOC && event->site < sites ? row_of[event->site] : 0;
+        if (row && event->time_ns <= b->model->moment_ns)
+            made[row - 1] += event->time_ns >= vt_births_of(b, row - 1)->time_ns;
+    }
+    free(row_of);
+    return 0;
+}
+
 static uint64_t passes_until(const struct vt_births *b, uint64_t time)
 {
     uint64_t low = 0, high = b->pass_count;

@@ -52,6 +52,10 @@ bool vt_births_known(const struct vt_births *births, uint32_t row);
 uint64_t vt_births_count(const struct vt_births *births, uint32_t row);
 const struct vt_birth *vt_births_of(const struct vt_births *births, uint32_t row);
 
+/* For each row, how many allocations it has made since its oldest live one, that one counted; UINT64_MAX where the births are not
+ * known or the events do not reach back that far. `made` has a place for every row. Returns 0 or -ENOMEM. */
+int vt_births_made_since_oldest(const struct vt_births *births, uint64_t *made);
+
 /* The clock's reading at a time, from 0; and at the model's moment. */
 uint64_t vt_births_tick(const struct vt_births *births, uint64_t time_ns);
 uint64_t vt_births_now(const struct vt_births *births);

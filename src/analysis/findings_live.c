@@ -4,12 +4,21 @@
  */
 #include <stdlib.h>
 
+#include "analysis/births.h"
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
 
 #define EVIDENCE_MAX 8
 #define PLACES_MAX 512 /* rows whose stacks are compared; they come largest first, and each behind them is a place */
 #define LONG_RUN_NS 10000000000ull /* runs from here on show whether a site was active in their second half */
+/*
+ * Of a place that lets go of what it makes, the newest are live at the end: the last turn's, and what a deferred free has not
+ * come to. K of N allocations that stay by chance are all among the newest 2K with a probability below 2K/N to the power K,
+ * so with N of 8 and more and three quarters freed it is no chance.
+ */
+#define REPLACED_MIN 8
+#define REPLACED_SHARE 4 /* live: at most a fourth of what was allocated */
+#define REPLACED_SPAN 2
 
 bool vt_holds_memory(const struct vt_site_row *site)
 {
@@ -60,12 +69,23 @@ static bool may_leak(const struct vt_site_row *site)
            (site->owner == VT_OWNER_APPLICATION || site->owner == VT_OWNER_UNKNOWN);
 }
 
-/* A place is judged as a whole: what its rows make one by one is a pattern together. */
-static enum vt_confidence confidence_of(const struct vt_model *m, const struct vt_row_places *places, uint32_t row)
+/* Is what is live of a row no more than the newest of what it made, everything before it having been freed? */
+static bool is_replaced(const struct vt_model *m, const uint64_t *made, uint32_t row)
+{
+    uint64_t live = m->sites[row].live_count, all = m->sites[row].record->alloc_calls;
+
+    return all >= REPLACED_MIN && live <= all / REPLACED_SHARE && made[row] <= REPLACED_SPAN * live;
+}
+
+/* A place is judged as a whole: what its rows make one by one is a pattern together, unless each of them replaces its own.
+ * made: by row, as of vt_births_made_since_oldest(); NULL: none does. */
+static enum vt_confidence confidence_of(const struct vt_model *m, const struct vt_row_places *places,
+                                        const uint64_t *made, uint32_t row)
 {
     const struct vt_place *place = vt_row_place(places, row);
     struct vt_site together = *m->sites[row].record;
     struct vt_site_row whole = m->sites[row];
+    bool replaced = made && is_replaced(m, made, row);
     uint32_t i;
 
     for (i = 0; place && i < m->site_count; i++) {
@@ -77,9 +97,10 @@ static enum vt_confidence confidence_of(const struct vt_model *m, const struct v
         together.live_count += other->live_count;
         together.free_calls += other->free_calls;
         together.last_ns = other->last_ns > together.last_ns ? other->last_ns : together.last_ns;
+        replaced = replaced && (!m->sites[i].live_count || is_replaced(m, made, i));
     }
     whole.record = &together;
-    return leak_confidence(m, &whole);
+    return replaced ? VT_POSSIBLE : leak_confidence(m, &whole);
 }
 
 /* One finding for all leaking places of one confidence: rows that are `taken`. */
@@ -119,19 +140,40 @@ static void report(struct vt_finding_builder *b, const struct vt_row_places *pla
     free(list);
 }
 
+/* Takes back the rows that only replace what they make. */
+static void spare_replaced(struct vt_finding_builder *b, const struct vt_row_places *places, bool *likely)
+{
+    struct vt_model *m = b->model;
+    uint64_t *made = calloc(m->site_count ? m->site_count : 1, sizeof *made);
+    struct vt_births births;
+    uint32_t i;
+
+    if (vt_births_take(&births, m, m->site_count, 1) || !made || vt_births_made_since_oldest(&births, made))
+        b->no_memory = true;
+    else
+        for (i = 0; i < m->site_count; i++)
+            likely[i] = likely[i] && confidence_of(m, places, made, i) == VT_LIKELY;
+    vt_births_free(&births);
+    free(made);
+}
+
 /* Judges and reports the rows that may leak, which are those in `may`. likely, possible: as long as the rows, and false. */
 static void judge(struct vt_finding_builder *b, const bool *may, bool *likely, bool *possible)
 {
     struct vt_model *m = b->model;
     struct vt_row_places places;
-    uint32_t i, rows = 0, count;
+    uint32_t i, rows = 0, count, suspects = 0;
 
     for (count = 0; count < m->site_count && rows < PLACES_MAX; count++)
         rows += may[count];
     if (vt_row_places_build(b, &places, may, count)) {
         for (i = 0; i < m->site_count; i++)
             if (may[i])
-                *(confidence_of(m, &places, i) == VT_LIKELY ? &likely[i] : &possible[i]) = true;
+                suspects += likely[i] = confidence_of(m, &places, NULL, i) == VT_LIKELY;
+        if (suspects)
+            spare_replaced(b, &places, likely);
+        for (i = 0; i < m->site_count; i++)
+            possible[i] = may[i] && !likely[i];
         report(b, &places, likely, VT_LIKELY);
         report(b, &places, possible, VT_POSSIBLE);
     }

@@ -322,7 +322,8 @@ int vt_job_add(struct vt_job *job, const struct vt_analysis *a, const char *path
     r = &grown[job->rank_count];
     memset(r, 0, sizeof *r);
     take_identity(r, &a->model, status_known, status);
-    if (!(r->path = strdup(path)) || take_devices(r, &a->model) || take_finding(r, a) || take_sites(job, r, a)) {
+    if (!(r->path = strdup(path)) || take_devices(r, &a->model) || vt_job_take_parts(job, r, a) || take_finding(r, a) ||
+        take_sites(job, r, a)) {
         free_rank(r);
         return -ENOMEM;
     }

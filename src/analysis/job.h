@@ -50,6 +50,27 @@ struct vt_job_amount {
     uint64_t at_peak, at_peak_count, live, live_count;
 };
 
+/* At which of its moments the parts of a process are. */
+enum vt_job_when {
+    VT_JOB_AT_PEAK,  /* its own highest point: it ended by itself */
+    VT_JOB_AT_OOM,   /* where it ran out of memory: a moment was recorded there */
+    VT_JOB_AT_END,   /* killed, or still running: what it holds last */
+    VT_JOB_AT_MOMENT /* the one that was asked for, as far as its recording has that */
+};
+
+/*
+ * What a process's device and managed memory consists of. At the peak, the tensors' figures are of the highest point of the
+ * tensors, the others of that of the driver's memory; the two are mostly one.
+ */
+struct vt_job_parts {
+    enum vt_job_when when;
+    bool known;     /* tensors are; else `rest` is all of it */
+    uint64_t bytes; /* the whole: the peak, or what is live at the moment */
+    uint64_t part[VT_PART_COUNT];
+    uint64_t cached; /* by frameworks; but for the peak, and beyond `bytes`, by the driver's own pools too */
+    uint64_t rest;   /* of `bytes`: in no tensor and not cached; what libraries and the program took of the driver */
+};
+
 struct vt_job_rank {
     char *path, *finding; /* finding: the first loud one; NULL: none */
     char host[65], program[65], moment[33], words[VT_END_WORDS];
@@ -63,8 +84,9 @@ struct vt_job_rank {
     uint32_t device_count, main; /* main: the one with most memory; VT_NONE: none */
     uint64_t peak, live;         /* device and managed memory: sums over devices of each one's highest; at the moment */
     uint64_t counted;            /* live, in tensors where they are known and not in the segments that hold them */
-    uint64_t part[VT_PART_COUNT], cached;
+    uint64_t part[VT_PART_COUNT], cached; /* at the moment */
     bool tensors_known;
+    struct vt_job_parts parts;     /* what the table shows */
     struct vt_job_amount *amounts; /* by place */
     uint32_t amount_count;
     uint64_t floor; /* the most that a place holds which is not among them; 0: all are */
@@ -134,6 +156,7 @@ struct vt_job {
     uint32_t incomplete; /* processes whose recordings lack something */
     uint32_t
         unreadable; /* files that may be recordings of the job and can't be read; the caller's, before it finishes */
+    bool at_moment; /* parts are at the moment that each recording was opened at; the caller's, before it adds any */
     char **notes;   /* sentences about the whole: ranks that are left out, ranks that occur twice */
     uint32_t note_count;
     bool no_memory; /* noted by the rules; vt_job_finish() reports it */
@@ -175,6 +198,8 @@ static inline bool vt_job_compares(const struct vt_job_rank *r)
 
 /* --- what the parts share; internal to job*.c --- */
 
+/* job_parts.c: sets `parts`, once the rest of the rank's figures are there. 0 or -ENOMEM. */
+int vt_job_take_parts(const struct vt_job *job, struct vt_job_rank *rank, const struct vt_analysis *analysis);
 /* job_skew.c: medians, skews and `held`. */
 void vt_job_find_skew(struct vt_job *job);
 /* job_findings.c */

@@ -157,6 +157,7 @@ int vt_job_report(const struct vt_job_report *report)
     }
     symbols = vt_symbols_open();
     if (symbols && !vt_job_open(&job, report->view->all_frames || report->json || report->html)) {
+        job.at_moment = report->view->moment != NULL;
         job.unreadable = choice.ranks.unreadable < UINT32_MAX ? (uint32_t)choice.ranks.unreadable : UINT32_MAX;
         status = read_all(report, &choice, &job, symbols);
         if (status < 0)

@@ -381,6 +381,7 @@ struct vt_merged *vt_merged_open(const struct vt_child *child)
         free(merged);
         return NULL;
     }
+    merged->job.at_moment = true; /* no table is shown: another look at each recording would be for nothing */
     return merged;
 }
 

@@ -1,5 +1,5 @@
 /*
- * The merged report as text: what is wrong, a line per rank, what was folded away, the places that hold most.
+ * The merged report as text: what is wrong, a line per rank (job_table.c), the places that hold most.
  */
 #include "views/job.h"
 
@@ -9,11 +9,10 @@
 #include "analysis/format.h"
 #include "views/common.h"
 
-#define RANKS 64 /* lines of the table; what is odd comes first */
 #define SITES 10 /* places */
 #define EVIDENCE 8
 
-static void heading(struct vt_out *out, const char *text)
+void vt_view_job_heading(struct vt_out *out, const char *text)
 {
     vt_out_text(out, "\n");
     vt_out_colour(out, VT_BOLD);
@@ -22,7 +21,7 @@ static void heading(struct vt_out *out, const char *text)
     vt_out_text(out, "\n");
 }
 
-static bool several_hosts(const struct vt_job *job)
+bool vt_job_several_hosts(const struct vt_job *job)
 {
     uint32_t i;
 
@@ -42,25 +41,21 @@ int32_t vt_job_world_size(const struct vt_job *job)
     return most;
 }
 
-/* The moment at which "live" is, if it is one for all; else NULL. */
-static const char *moment_of_all(const struct vt_job *job)
+/* The moment at which "live" is: one for all, or in words what it is of each. */
+static const char *moment_of(const struct vt_job *job)
 {
+    bool one = true, oom = false;
     uint32_t i;
 
-    for (i = 1; i < job->process_count; i++)
-        if (strcmp(job->ranks[i].moment, job->ranks[0].moment) != 0)
-            return NULL;
-    return job->ranks[0].moment;
-}
-
-static bool several_programs(const struct vt_job *job)
-{
-    uint32_t i;
-
-    for (i = 1; i < job->process_count; i++)
-        if (strcmp(job->ranks[i].program, job->ranks[0].program) != 0)
-            return true;
-    return false;
+    for (i = 0; i < job->process_count; i++) {
+        one &= !strcmp(job->ranks[i].moment, job->ranks[0].moment);
+        oom |= job->ranks[i].parts.when == VT_JOB_AT_OOM;
+    }
+    if (one)
+        return job->ranks[0].moment;
+    if (job->at_moment)
+        return "the one asked for, where a process has it; else where it ran out of memory, or its end";
+    return oom ? "of each its own: where it ran out of memory, or its end" : "the end of each";
 }
 
 uint32_t vt_job_programs(const struct vt_job *job)
@@ -91,18 +86,16 @@ static void write_notes(struct vt_out *out, const struct vt_job *job)
 
 static void write_header(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view)
 {
-    const char *moment = moment_of_all(job);
-
     vt_out_colour(out, VT_BOLD);
     vt_out_text(out, "GPU memory of ");
     vt_view_name(out, job->ranks[0].program, 64);
     vt_out_colour(out, VT_PLAIN);
-    if (several_programs(job))
+    if (vt_job_programs(job) > 1)
         vt_out_format(out, " and %u more program%s", vt_job_programs(job) - 1, vt_job_programs(job) == 2 ? "" : "s");
     vt_out_format(out, ": %u process%s", job->process_count, job->process_count == 1 ? "" : "es");
     if (vt_job_world_size(job) > 0)
         vt_out_format(out, ", world size %d", vt_job_world_size(job));
-    if (!several_hosts(job)) {
+    if (!vt_job_several_hosts(job)) {
         vt_out_text(out, ", on ");
         vt_view_name(out, job->ranks[0].host, 64);
     }
@@ -111,7 +104,7 @@ static void write_header(struct vt_out *out, const struct vt_job *job, const str
     if (view->others)
         vt_out_format(out, " (%zu more there belong to other runs; --all shows every one)", view->others);
     vt_out_text(out, "\n  moment     ");
-    vt_view_name(out, moment ? moment : "of each its own: out of memory, where it was; or its end", 0);
+    vt_view_name(out, moment_of(job), 0);
     vt_out_text(out, "\n");
     write_notes(out, job);
 }
@@ -159,152 +152,12 @@ unsigned vt_view_job_findings(struct vt_out *out, const struct vt_job *job, cons
     return lines;
 }
 
-/* --- the table --- */
-
-static bool has_tensors(const struct vt_job *job)
-{
-    uint32_t i;
-
-    for (i = 0; i < job->process_count; i++)
-        if (job->ranks[i].tensors_known)
-            return true;
-    return false;
-}
-
-static const char *short_bytes(char *buffer, bool known, uint64_t bytes)
-{
-    if (!known)
-        return "-";
-    return vt_format_bytes(buffer, bytes);
-}
-
-/* The rank's column marks what the findings are about. */
-static const char *mark_of(const struct vt_job *job, uint32_t index)
-{
-    uint32_t i;
-
-    for (i = 0; i < job->skew_count; i++)
-        if (job->skews[i].rank == index)
-            return job->skews[i].bytes[1] > job->skews[i].bytes[0] ? "+" : "-";
-    return index == job->median[VT_JOB_PEAK] ? "=" : " ";
-}
-
-static void write_row(struct vt_out *out, const struct vt_job *job, uint32_t index, bool hosts, bool tensors)
-{
-    const struct vt_job_rank *r = &job->ranks[index];
-    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], number[16];
-    uint32_t i;
-
-    if (r->rank >= 0)
-        snprintf(number, sizeof number, "%d", r->rank);
-    vt_out_format(out, "  %5s%s ", r->rank >= 0 ? number : "-", mark_of(job, index));
-    if (hosts) {
-        char host[17];
-
-        snprintf(host, sizeof host, "%.16s", r->host);
-        vt_out_name(out, host, strlen(host), 0);
-        vt_out_format(out, "%*s ", 16 - (int)strlen(host), "");
-    }
-    vt_out_format(out, "%8d ", r->pid);
-    if (r->main == VT_NONE)
-        vt_out_text(out, "  - ");
-    else
-        vt_out_format(out, "%3d ", r->devices[r->main].ordinal);
-    vt_out_colour(out, *mark_of(job, index) == '+' ? VT_YELLOW : VT_PLAIN);
-    vt_out_format(out, "%11s", vt_format_bytes(one, r->peak));
-    vt_out_colour(out, VT_PLAIN);
-    vt_out_format(out, " %11s", vt_format_bytes(two, r->live));
-    for (i = 0; tensors && i < VT_PART_COUNT; i++) {
-        uint64_t bytes = r->part[i] + (i == VT_PART_OTHER ? r->part[VT_PART_INPUTS] : 0);
-
-        if (i != VT_PART_INPUTS)
-            vt_out_format(out, " %11s", short_bytes(one, r->tensors_known, bytes));
-    }
-    if (tensors)
-        vt_out_format(out, " %11s", short_bytes(one, r->tensors_known, r->cached));
-    vt_out_text(out, "  ");
-    vt_out_colour(out, r->oom || r->failed ? VT_RED : VT_PLAIN);
-    vt_out_text(out, r->oom ? "ran out of memory, " : "");
-    vt_out_text(out, r->words);
-    vt_out_colour(out, VT_PLAIN);
-    if (r->missing[0])
-        vt_out_text(out, ", recording incomplete");
-    if (several_programs(job)) {
-        vt_out_text(out, "  ");
-        vt_view_name(out, r->program, 64);
-    }
-    vt_out_text(out, "\n");
-}
-
-/* Is it worth a line where not all fit? */
-static bool is_odd(const struct vt_job *job, uint32_t index)
-{
-    return job->ranks[index].oom || job->ranks[index].failed || job->ranks[index].missing[0] ||
-           *mark_of(job, index) != ' ';
-}
-
-static void write_left_out(struct vt_out *out, const struct vt_job *job, uint32_t shown, uint64_t low, uint64_t high)
-{
-    char range[VT_FORMAT_RANGE];
-
-    if (shown < job->process_count)
-        vt_out_format(out, "  %u more, peak %s (--top N shows more)\n", job->process_count - shown,
-                      vt_format_range(range, low, high));
-}
-
-static void write_helpers(struct vt_out *out, const struct vt_job *job)
-{
-    uint64_t most = 0;
-    uint32_t i;
-    char text[VT_FORMAT_BYTES];
-
-    for (i = job->process_count; i < job->rank_count; i++)
-        most = job->ranks[i].peak > most ? job->ranks[i].peak : most;
-    if (job->helper_count)
-        vt_out_format(out, "  %u helper process%s not listed, at most %s each\n", job->helper_count,
-                      job->helper_count == 1 ? "" : "es", vt_format_bytes(text, most));
-}
-
-static void write_table(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view)
-{
-    bool hosts = several_hosts(job), tensors = has_tensors(job);
-    uint32_t most = view->top ? view->top : RANKS, shown = 0, i, odd = 0, others;
-    uint64_t low = UINT64_MAX, high = 0;
-
-    heading(out, "Ranks");
-    vt_out_format(out, "  %5s  %s%8s %3s %11s %11s", "rank", hosts ? "host             " : "", "pid", "GPU", "peak",
-                  "live");
-    if (tensors)
-        vt_out_format(out, " %11s %11s %11s %11s %11s %11s", "parameters", "gradients", "optimizer", "activations",
-                      "other", "cached");
-    vt_out_text(out, several_programs(job) ? "  end, program\n" : "  end\n");
-    for (i = 0; i < job->process_count; i++)
-        odd += is_odd(job, i);
-    others = most > odd ? most - odd : 0;
-    for (i = 0; i < job->process_count; i++) {
-        bool fits = is_odd(job, i) ? shown < most : others > 0;
-
-        if (fits) {
-            others -= !is_odd(job, i);
-            write_row(out, job, i, hosts, tensors);
-            shown++;
-        } else {
-            low = job->ranks[i].peak < low ? job->ranks[i].peak : low;
-            high = job->ranks[i].peak > high ? job->ranks[i].peak : high;
-        }
-    }
-    write_left_out(out, job, shown, low, high);
-    write_helpers(out, job);
-    if (job->median[VT_JOB_PEAK] != VT_NONE && job->process_count > 2)
-        vt_out_text(out, "  = the median rank; + more than that, - less, by 10 % and more\n");
-}
-
 static void write_places(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view)
 {
     uint32_t most = view->top ? view->top : SITES, i;
     char sum[VT_FORMAT_BYTES], median[VT_FORMAT_BYTES], high[VT_FORMAT_BYTES], name[VT_JOB_NAME], place[VT_SPOT_NAME];
 
-    heading(out, "Who holds it, each at its own peak");
+    vt_view_job_heading(out, "Who holds it, each at its own peak");
     for (i = 0; i < job->held_count && i < most; i++) {
         const struct vt_job_place *h = &job->held[i];
         const struct vt_spot *p = vt_spots_at(job->places, h->place);
@@ -350,7 +203,7 @@ static void write_verdicts(struct vt_out *out, const struct vt_job *job)
         for (count = 0, j = i; j < job->process_count; j++)
             count += job->ranks[j].finding && !strcmp(job->ranks[j].finding, job->ranks[i].finding);
         if (!shown++)
-            heading(out, "What their own reports say");
+            vt_view_job_heading(out, "What their own reports say");
         vt_out_format(out, "  %s", vt_job_rank_name(name, &job->ranks[i]));
         if (count > 1)
             vt_out_format(out, " and %u more", count - 1);
@@ -366,9 +219,9 @@ int vt_job_text_write(const struct vt_job *job, const struct vt_job_view *view)
 
     vt_out_open(&out, view->fd, view->colour);
     write_header(&out, job, view);
-    heading(&out, "Findings");
+    vt_view_job_heading(&out, "Findings");
     vt_view_job_findings(&out, job, "  ", "      ", EVIDENCE, UINT32_MAX, false);
-    write_table(&out, job, view);
+    vt_job_table_write(&out, job, view);
     write_verdicts(&out, job);
     write_places(&out, job, view);
     vt_out_text(&out, "\nThe whole report of a rank: vramtrack report ");

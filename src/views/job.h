@@ -38,4 +38,13 @@ uint32_t vt_job_programs(const struct vt_job *job);
 unsigned vt_view_job_findings(struct vt_out *out, const struct vt_job *job, const char *prefix, const char *indent,
                               unsigned evidence, unsigned most, bool loud);
 
+/* --- what the parts of the text share; internal to src/views/job*.c --- */
+
+void vt_view_job_heading(struct vt_out *out, const char *text);
+bool vt_job_several_hosts(const struct vt_job *job);
+/* Has one of its processes a rank? */
+bool vt_job_has_ranks(const struct vt_job *job);
+/* job_table.c: a line per process, and what was folded away. */
+void vt_job_table_write(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view);
+
 #endif

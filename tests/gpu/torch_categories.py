@@ -223,6 +223,8 @@ def child():
                     for block in part:
                         fully_shard(block, mesh=mesh)
             fully_shard(model, mesh=mesh)
+    # FSDP2 shows the gathered parameters between forward and backward. What a rank owns are its parts, and these stay.
+    own = [getattr(p, "_local_tensor", p) for p in module.parameters()] if way == "fsdp" else None
     optimizer = (torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9) if way == "sgd" else
                  torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True) if way == "adamw-fused" else
                  torch.optim.AdamW(module.parameters(), lr=1e-4, foreach=True))
@@ -267,7 +269,7 @@ def child():
 
     def tell(moment_name, saved, held, kept):
         add = Sum()
-        facts = {"parameters": add(list(module.parameters()) + list(module.buffers())),
+        facts = {"parameters": add((own or list(module.parameters())) + list(module.buffers())),
                  "gradients": add(p.grad for p in module.parameters() if p.grad is not None),
                  "optimizer": add(state()), "inputs": add(held)}
         add(tensors_in(kept))  # what the program keeps beyond backward is no activation (docs/categories.md)

@@ -48,6 +48,31 @@ int main(void)
 }
 """
 
+# A buffer per turn, whose end a queue of ten puts off, as numba's does; what is left at the end is the newest. And one that an error
+# path forgets now and then.
+REPLACES = r"""
+#include <cuda_runtime_api.h>
+static void *queue[10];
+static int queued;
+static int __attribute__((noinline)) buffer(void **p) { return cudaMalloc(p, 4 << 20); }
+static int __attribute__((noinline)) risky(void **p) { return cudaMalloc(p, 1 << 20); }
+int main(void)
+{
+    void *held = 0, *p;
+    for (int i = 0; i < 84; i++) {
+        if (held && queued == 10)
+            while (queued)
+                if (cudaFree(queue[--queued]))
+                    return 1;
+        if (held)
+            queue[queued++] = held;
+        if (buffer(&held) || risky(&p) || (i % 20 != 3 && cudaFree(p)))
+            return 1;
+    }
+    return 0;
+}
+"""
+
 
 class Leaks(vt.Case):
     def findings(self, report, family, confidence):
@@ -75,6 +100,18 @@ class Leaks(vt.Case):
         self.assertIn("14.75 GiB in 59 by keep (", finding["evidence"][0])
         self.assertIn("256.00 MiB more per step.", finding["evidence"][0])
         self.assertTrue(finding["evidence"][1].startswith("As of the first time that memory ran out (oom-1, "), finding["evidence"])
+
+    def test_what_is_replaced_is_no_leak(self):
+        """The last of many that were freed, and those whose end is put off, are told from what an error path forgets."""
+        program = vt.compile(REPLACES, "-g", "-lcudart", "-ldl", name="replaces")
+        self.assertEqual(self.run_program([program]).returncode, 0)
+        report = self.report()
+        leak, = self.findings(report, "leak", "likely")
+        self.assertEqual(leak["title"], "5.00 MiB from 1 place: 5 allocations never freed.")
+        self.assertIn("risky (", leak["evidence"][0])
+        kept, = self.findings(report, "leak", "possible")
+        self.assertEqual(kept["title"], "16.00 MiB from 1 place: 4 allocations never freed.")
+        self.assertIn("by buffer (", kept["evidence"][0])
 
     def test_suppressions(self):
         """What is named is left out, by the command and by the process itself; how much that was is said."""
