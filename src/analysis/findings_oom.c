@@ -285,7 +285,8 @@ static unsigned ask(struct vt_finding_builder *b, const struct vt_refusal *r)
         finding = excluding[i](b, r);
     count = finding != NULL;
     likely = finding != NULL;
-    if (finding && finding->family != VT_FAMILY_FRAGMENTATION)
+    /* What fills an arena, or lies in pieces in it, is still to be said. */
+    if (finding && finding->family != VT_FAMILY_FRAGMENTATION && finding->family != VT_FAMILY_CAPACITY)
         return count;
     for (i = 0; i < sizeof causes / sizeof causes[0] && count < VERDICTS_MAX; i++)
         if ((finding = causes[i](b, r))) {

@@ -329,5 +329,7 @@ enum vt_fit vt_fragmentation_fit(const struct vt_pools *p, const struct vt_failu
     }
     if (!usable)
         return VT_FIT_NO;
+    if (failure->total_bytes && failure->free_bytes < request - usable)
+        return VT_FIT_NO; /* the card had not the rest, whatever the limit */
     return usable >= request / 4 ? VT_FIT_YES : VT_FIT_UNKNOWN;
 }

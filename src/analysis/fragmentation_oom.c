@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "analysis/frameworks.h"
 #include "analysis/model.h"
 
 static const struct vt_failure *newest_oom(const struct vt_model *m, int device)
@@ -45,6 +46,9 @@ int vt_fragmentation_oom(struct vt_oom_fit *oom, const struct vt_model *m, int d
     oom->fit = vt_fragmentation_fit(pools, oom->failure);
     if (oom->known)
         oom->usable = vt_fragmentation_usable(pools, oom->failure->requested_bytes, &oom->largest);
+    if (oom->fit == VT_FIT_YES && vt_frameworks_cannot_grow(m, oom->failure) &&
+        oom->usable < oom->failure->requested_bytes)
+        oom->fit = VT_FIT_NO;
     vt_fragmentation_free(&built);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Names of frameworks, and who preallocates; see frameworks.h. */
 #include "analysis/frameworks.h"
+#include "analysis/fragmentation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,4 +90,9 @@ uint64_t vt_frameworks_arena(const struct vt_model *m, int device)
             count += m->sites[i].live_count;
         }
     return count <= 1 ? bytes : 0;
+}
+
+bool vt_frameworks_cannot_grow(const struct vt_model *m, const struct vt_failure *failure)
+{
+    return vt_refused_by_framework(failure) && vt_frameworks_arena(m, failure->device);
 }

@@ -27,4 +27,7 @@ const char *vt_frameworks_tensors(unsigned frameworks);
  */
 uint64_t vt_frameworks_arena(const struct vt_model *model, int device);
 
+/* Was it an arena's own refusal? Nothing is added to an arena: only what is free in it counts. */
+bool vt_frameworks_cannot_grow(const struct vt_model *model, const struct vt_failure *failure);
+
 #endif

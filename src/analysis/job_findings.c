@@ -117,25 +117,46 @@ static bool stopped_together(const struct vt_job *job, const struct vt_job_findi
     return second->end_unix_ns - first->end_unix_ns < VT_JOB_TOGETHER;
 }
 
+/* "All 4 processes", "Both processes", "2 processes". Returns buffer. */
+static const char *how_many(char *buffer, size_t size, const struct vt_job *job, uint32_t count)
+{
+    if (count == job->process_count && count == 2)
+        snprintf(buffer, size, "Both processes");
+    else
+        snprintf(buffer, size, "%s%u processes", count == job->process_count ? "All " : "", count);
+    return buffer;
+}
+
 static void title_of_dead(struct vt_job *job, struct vt_job_finding *f)
 {
     const struct vt_job_rank *first = &job->ranks[f->ranks[0]], *last = &job->ranks[f->ranks[f->rank_count - 1]];
-    const char *all = f->rank_count == job->process_count ? "All " : "";
-    char name[VT_JOB_NAME];
+    char name[VT_JOB_NAME], all[48];
 
     vt_job_rank_name(name, first);
+    how_many(all, sizeof all, job, f->rank_count);
     if (f->rank_count == 1)
         vt_job_set_text(job, &f->title, "%s died: %s.", name, first->words);
     else if (!stopped_together(job, f))
-        vt_job_set_text(job, &f->title, "%s%u processes died; %s stopped first: %s.", all, f->rank_count, name,
-                        first->words);
+        vt_job_set_text(job, &f->title, "%s died; %s stopped first: %s.", all, name, first->words);
     else if (last->end_unix_ns - first->end_unix_ns < VT_JOB_TOGETHER)
-        vt_job_set_text(job, &f->title,
-                        "%s%u processes died, and stopped together: last seen within %.3f s of each other.", all,
-                        f->rank_count, (double)(last->end_unix_ns - first->end_unix_ns) / 1e9);
+        vt_job_set_text(job, &f->title, "%s died, and stopped together: last seen within %.3f s of each other.", all,
+                        (double)(last->end_unix_ns - first->end_unix_ns) / 1e9);
     else
-        vt_job_set_text(job, &f->title, "%s%u processes died; several stopped first, within a second of each other.",
-                        all, f->rank_count);
+        vt_job_set_text(job, &f->title, "%s died; several stopped first, within a second of each other.", all);
+}
+
+/* Of processes that a launcher has ended together nothing here says which one failed by itself. */
+static void explain_death(struct vt_job *job, struct vt_job_finding *f)
+{
+    const struct vt_job_rank *dead = &job->ranks[f->ranks[0]], *oom = &job->ranks[0];
+    char name[VT_JOB_NAME];
+
+    if (oom->oom && oom->oom_unix_ns <= dead->end_unix_ns)
+        vt_job_add_evidence(job, f, "%s had run out of memory %.3f s before: a launcher ends the others when one fails",
+                            vt_job_rank_name(name, oom), (double)(dead->end_unix_ns - oom->oom_unix_ns) / 1e9);
+    else if (f->rank_count > 1 && dead->end == VT_PROCESS_KILLED && stopped_together(job, f))
+        vt_job_set_text(job, &f->advice,
+                        "Look at what the launcher printed: it ends the others when one dies, and says which one did.");
 }
 
 static void find_dead(struct vt_job *job)
@@ -157,8 +178,10 @@ static void find_dead(struct vt_job *job)
                                 r->end == VT_PROCESS_KILLED ? "last seen" : "ended", since_start(job, r->end_unix_ns),
                                 r->words);
     }
-    if (f && !job->no_memory)
+    if (f && !job->no_memory) {
         title_of_dead(job, f);
+        explain_death(job, f);
+    }
 }
 
 /* In the order of time: whoever is first in the list of processes. */

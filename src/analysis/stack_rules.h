@@ -40,7 +40,7 @@ int vt_trace_merge(struct vt_trace *merged, struct vt_trace *native, const struc
 /* stack_user.c: sets trace->user. paths as in struct vt_stack_style. */
 void vt_choose_user(struct vt_trace *trace, const char *paths);
 
-/* Python code that came with the interpreter or was installed for it. */
+/* Python code that came with the interpreter or was installed for it, or is a framework's wherever it lies. */
 bool vt_is_python_library(const char *file);
 
 static inline bool vt_starts(const char *text, const char *with)

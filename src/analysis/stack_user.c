@@ -56,9 +56,36 @@ static bool is_standard_library(const char *file)
     return false;
 }
 
+/* A framework that lies elsewhere: `pip install --target`, a build system's tree, a checkout that was installed in place. Folders
+ * that a program of the user's does not have. */
+static bool is_framework(const char *file)
+{
+    static const char *const folders[] = {"/tensorflow/python/",
+                                          "/keras/src/",
+                                          "/torch/nn/",
+                                          "/torch/optim/",
+                                          "/torch/autograd/",
+                                          "/torch/utils/",
+                                          "/torch/distributed/",
+                                          "/torch/cuda/",
+                                          "/torch/_",
+                                          "/jax/_src/",
+                                          "/cupy/_",
+                                          "/numba/cuda/",
+                                          "/transformers/models/",
+                                          "/deepspeed/runtime/"};
+    size_t i;
+
+    for (i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (strstr(file, folders[i]))
+            return true;
+    return false;
+}
+
 bool vt_is_python_library(const char *file)
 {
-    return strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") || is_standard_library(file);
+    return strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") || is_standard_library(file) ||
+           is_framework(file);
 }
 
 static enum rank rank_python(const struct vt_display_frame *frame, const char *paths)

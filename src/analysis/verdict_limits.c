@@ -174,13 +174,22 @@ static void show_limit(struct vt_finding_builder *b, struct vt_finding *finding,
                         vt_format_bytes(bytes, r->pools->reserved + r->failure->requested_bytes));
 }
 
+/* A framework that knows what it may take does not ask for more: TensorFlow on a card that it has nearly filled. */
+static bool card_was_full(const struct vt_refusal *r)
+{
+    uint64_t largest, usable = r->pools ? vt_fragmentation_usable(r->pools, r->failure->requested_bytes, &largest) : 0;
+
+    return r->failure->total_bytes && r->failure->free_bytes < r->failure->requested_bytes &&
+           usable < r->failure->requested_bytes - r->failure->free_bytes;
+}
+
 struct vt_finding *vt_verdict_limit(struct vt_finding_builder *b, const struct vt_refusal *r)
 {
     const struct vt_failure *f = r->failure;
     uint64_t arena = vt_frameworks_arena(r->then ? r->then : b->model, f->device);
     struct vt_finding *finding;
 
-    if (!vt_refused_by_limit(r))
+    if (!vt_refused_by_limit(r) || (r->by_framework && !arena && card_was_full(r)))
         return NULL;
     if (!r->by_framework) {
         finding = driver_limit(b, r);

@@ -2,6 +2,7 @@
  * Verdicts on requests that failed although memory was there: in pieces between live blocks, in a block that could not be
  * given away yet, or in the private pools of CUDA graphs.
  */
+#include "analysis/frameworks.h"
 #include "analysis/verdict.h"
 
 /* Private pools from this share of the card on are worth a verdict; a few captured graphs hold less. */
@@ -163,6 +164,8 @@ struct vt_finding *vt_verdict_pieces(struct vt_finding_builder *b, const struct 
         return NULL;
     usable = vt_fragmentation_usable(r->pools, f->requested_bytes, &largest);
     if (!usable || largest >= f->requested_bytes)
+        return NULL;
+    if (usable < f->requested_bytes && vt_frameworks_cannot_grow(r->then ? r->then : b->model, f))
         return NULL;
     finding = vt_new_finding(
         b, VT_FAMILY_FRAGMENTATION, VT_LIKELY,

@@ -120,8 +120,6 @@ static int set_by(struct options *options, const char *value)
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct options *options, int option, const char *value)
 {
-    long number;
-
     switch (option) {
     case OPT_JSON:
         options->json = true;
@@ -143,15 +141,9 @@ static int set_option(struct options *options, int option, const char *value)
         options->stacks = true;
         return value ? vt_set_view_option(VERB, &options->view, VT_LONG_STACKS, value) : 0;
     case OPT_TOP:
-        if (!vt_parse_number(value, 1, 1000000, &number))
-            return vt_fail(VERB, "--top %s: a number from 1 to 1000000 is needed", value);
-        options->top = (unsigned)number;
-        return 0;
+        return vt_set_top(VERB, &options->top, value);
     case OPT_COLOUR:
-        if (strcmp(value, "auto") && strcmp(value, "always") && strcmp(value, "never"))
-            return vt_fail(VERB, "--colour=%s: auto, always or never is needed", value);
-        options->colour = value;
-        return 0;
+        return vt_set_colour(VERB, &options->colour, value);
     default:
         return vt_set_view_option(VERB, &options->view, option, value);
     }
@@ -323,13 +315,6 @@ static int add_sides(struct vt_diff *diff, const struct options *options, struct
     return status;
 }
 
-static bool wants_colour(const struct options *options)
-{
-    if (strcmp(options->colour, "auto"))
-        return !strcmp(options->colour, "always");
-    return vt_wants_colour(STDOUT_FILENO);
-}
-
 /* The recording of a side that --html would write over; NULL: none. */
 static const char *input_at(const char *path, const struct side *side)
 {
@@ -355,7 +340,7 @@ static int write_result(int fd, void *context)
     const struct result *result = context;
     const struct options *options = result->options;
     const struct vt_diff_view view = {.fd = fd,
-                                      .colour = wants_colour(options),
+                                      .colour = vt_colours_output(options->colour),
                                       .stacks = options->stacks || options->view.all_frames,
                                       .all_frames = options->view.all_frames,
                                       .top = options->top};

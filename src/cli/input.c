@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "analysis/model.h"
 #include "cli/job_select.h"
@@ -40,6 +41,31 @@ int vt_set_view_option(const char *verb, struct vt_view_options *view, int optio
     default:
         return set_stacks(verb, view, value);
     }
+}
+
+int vt_set_top(const char *verb, unsigned *top, const char *value)
+{
+    long number;
+
+    if (!vt_parse_number(value, 1, 1000000, &number))
+        return vt_fail(verb, "--top %s: a number from 1 to 1000000 is needed", value);
+    *top = (unsigned)number;
+    return 0;
+}
+
+int vt_set_colour(const char *verb, const char **when, const char *value)
+{
+    if (strcmp(value, "auto") && strcmp(value, "always") && strcmp(value, "never"))
+        return vt_fail(verb, "--colour=%s: auto, always or never is needed", value);
+    *when = value;
+    return 0;
+}
+
+bool vt_colours_output(const char *when)
+{
+    if (strcmp(when, "auto"))
+        return !strcmp(when, "always");
+    return vt_wants_colour(STDOUT_FILENO);
 }
 
 static void say_moments(const char *verb, struct vt_reading *reading, const char *moment)

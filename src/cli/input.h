@@ -1,6 +1,6 @@
 /*
- * What the verbs that read recordings have in common: the file or directory that they are given, and how stacks and
- * moments are asked for.
+ * What the verbs that read recordings have in common: the file or directory that they are given, and how stacks, moments,
+ * lengths of lists and colours are asked for.
  */
 #ifndef VT_CLI_INPUT_H
 #define VT_CLI_INPUT_H
@@ -42,6 +42,13 @@ static inline bool vt_is_view_option(int option)
 /* Takes one of them over; `value` must live as long as the options. Returns 0, or VT_EXIT_ERROR after a line that says
  * what is accepted. */
 int vt_set_view_option(const char *verb, struct vt_view_options *view, int option, const char *value);
+
+/* The N of --top N and the WHEN of --colour=WHEN (which is kept). The same. */
+int vt_set_top(const char *verb, unsigned *top, const char *value);
+int vt_set_colour(const char *verb, const char **when, const char *value);
+
+/* Is standard output to be coloured? when: auto, always or never. */
+bool vt_colours_output(const char *when);
 
 /* Opens a recording. NULL after a line that says why it can't be read, or which moments it has if `moment` is none of
  * them (NULL: any will do). To be closed with vt_reading_close(). */

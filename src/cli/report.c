@@ -85,8 +85,6 @@ static const struct option long_options[] = {
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct options *options, int option, const char *value)
 {
-    long number;
-
     switch (option) {
     case OPT_JSON:
         options->json = true;
@@ -104,15 +102,9 @@ static int set_option(struct options *options, int option, const char *value)
         options->all = true;
         return 0;
     case OPT_TOP:
-        if (!vt_parse_number(value, 1, 1000000, &number))
-            return vt_fail(VERB, "--top %s: a number from 1 to 1000000 is needed", value);
-        options->top = (unsigned)number;
-        return 0;
+        return vt_set_top(VERB, &options->top, value);
     case OPT_COLOUR:
-        if (strcmp(value, "auto") && strcmp(value, "always") && strcmp(value, "never"))
-            return vt_fail(VERB, "--colour=%s: auto, always or never is needed", value);
-        options->colour = value;
-        return 0;
+        return vt_set_colour(VERB, &options->colour, value);
     default:
         return vt_fail_on_parse(&options->fail_on, value);
     }
@@ -143,13 +135,6 @@ static int parse(struct options *options, int argc, char **argv)
         return vt_fail(VERB, "--blocks is for --json");
     options->path = argc > optind ? argv[optind] : ".";
     return VT_EXIT_OK;
-}
-
-static bool wants_colour(const struct options *options)
-{
-    if (strcmp(options->colour, "auto"))
-        return !strcmp(options->colour, "always");
-    return vt_wants_colour(STDOUT_FILENO);
 }
 
 /* Writes all of a file to standard output. Returns 0 or a negative errno. */
@@ -208,7 +193,7 @@ static int write_views(int fd, void *context)
         .recording_path = vt_reading_name(reading),
         .moment = options->view.moment,
         .fd = fd,
-        .colour = wants_colour(options),
+        .colour = vt_colours_output(options->colour),
         .all_frames = options->view.all_frames,
         .stacks = options->view.stacks,
         .user_paths = options->view.user_paths,
@@ -328,7 +313,7 @@ static int report_job(const struct options *options)
                                       .fail_on = &options->fail_on,
                                       .top = options->top,
                                       .json = options->json,
-                                      .colour = wants_colour(options),
+                                      .colour = vt_colours_output(options->colour),
                                       .html = options->html ? &output : NULL};
     struct stat status;
 

@@ -61,8 +61,6 @@ static const struct option long_options[] = {
 /* Takes one option over. Returns 0 or VT_EXIT_ERROR. */
 static int set_option(struct vt_top_options *options, int option, const char *value)
 {
-    long number;
-
     switch (option) {
     case OPT_INTERVAL:
         if (!vt_parse_seconds(value, 0.05, 86400, &options->interval))
@@ -75,10 +73,7 @@ static int set_option(struct vt_top_options *options, int option, const char *va
         options->json = true;
         return 0;
     case OPT_TOP:
-        if (!vt_parse_number(value, 1, 1000000, &number))
-            return vt_fail(VERB, "--top %s: a number from 1 to 1000000 is needed", value);
-        options->top = (unsigned)number;
-        return 0;
+        return vt_set_top(VERB, &options->top, value);
     default:
         options->user_paths = value;
         return 0;

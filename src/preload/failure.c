@@ -1,12 +1,12 @@
 /*
  * Failures and what became of them; see failure.h. A pending failure is a record of the recording already: if the
- * process is killed now, the reader finds it and takes it for what it most likely was.
+ * process is killed now, the reader finds it and takes it for what it most likely was. (The records: failure_record.c.)
  */
 #include "preload/failure.h"
 
 #include <string.h>
 
-#include "preload/arena.h"
+#include "preload/failure_record.h"
 #include "preload/ledger.h"
 #include "preload/moment.h"
 #include "preload/torch/allocator.h"
@@ -29,75 +29,6 @@ static unsigned pending_count;
 
 static uint32_t due; /* index + 1 of an out-of-memory whose report waits for a place */
 static uint64_t due_ns;
-
-struct failure_entry {
-    UT_hash_handle hh;
-    struct {
-        uint64_t requested;
-        uint32_t kind, api, stack, python_stack, allocated_at, freed_at;
-        int32_t code;
-    } key;
-    uint32_t index;
-};
-static struct failure_entry *failures;
-static uint32_t withdrawn; /* index + 1 of a record to use again */
-
-static struct vt_failure *at(uint32_t i)
-{
-    return vt_writer_at(&vt_state.writer, VT_FAILURES, i);
-}
-
-static struct failure_entry *known(const struct vt_failure *f, bool add, uint32_t index)
-{
-    struct failure_entry probe, *e = NULL;
-    memset(&probe, 0, sizeof probe);
-    probe.key.requested = f->requested_bytes;
-    probe.key.kind = f->kind;
-    probe.key.api = f->api;
-    probe.key.stack = f->stack;
-    probe.key.python_stack = f->python_stack;
-    probe.key.allocated_at = f->allocated_at;
-    probe.key.freed_at = f->freed_at;
-    probe.key.code = f->code;
-    HASH_FIND(hh, failures, &probe.key, sizeof probe.key, e);
-    if (e || !add || !(e = vt_arena_take(sizeof *e)))
-        return e;
-    e->key = probe.key;
-    e->index = index;
-    HASH_ADD(hh, failures, key, sizeof e->key, e);
-    return e;
-}
-
-static uint32_t new_record(const struct vt_failure *content)
-{
-    uint64_t index = withdrawn ? withdrawn - 1 : 0;
-    bool fresh = !withdrawn;
-    struct vt_failure *f = fresh ? vt_writer_append(&vt_state.writer, VT_FAILURES, &index) : at((uint32_t)index);
-    if (!f)
-        return VT_NONE;
-    withdrawn = 0;
-    *f = *content;
-    if (fresh)
-        vt_writer_publish(&vt_state.writer, VT_FAILURES);
-    return (uint32_t)index;
-}
-
-/* Adds to the record with the same key, or makes one. */
-static uint32_t count_failure(const struct vt_failure *f)
-{
-    struct failure_entry *e = known(f, false, 0);
-    if (!e) {
-        uint32_t index = new_record(f);
-        if (index != VT_NONE)
-            known(f, true, index);
-        return index;
-    }
-    struct vt_failure *to = at(e->index);
-    to->count++;
-    to->last_ns = f->last_ns;
-    to->free_bytes = f->free_bytes;
-    return e->index;
-}
 
 /* Live bytes of a device at a level, for the figures beside a failure. */
 static uint64_t live_bytes(uint8_t level, int16_t device)
@@ -154,49 +85,12 @@ static struct pending *pending_of_thread(void)
                                                           : NULL; /* it may have been settled, and its place taken */
 }
 
-static bool is_oom(uint32_t kind)
-{
-    return kind == VT_FAILURE_OOM || kind == VT_FAILURE_FRAMEWORK_OOM;
-}
-
-/* Gives a record its kind; it is merged with earlier ones of the same key. Returns the index of what it is in then. */
-static uint32_t conclude(uint32_t index, uint32_t kind)
-{
-    struct vt_failure *f = at(index);
-    uint32_t moment = f->moment;
-    f->kind = kind;
-    struct failure_entry *e = known(f, false, 0);
-    if (kind == VT_FAILURE_RETRY)
-        vt_moment_withdraw(moment);
-    if (e && e->index != index) {
-        struct vt_failure *to = at(e->index);
-        to->count++;
-        to->last_ns = f->last_ns;
-        to->free_bytes = f->free_bytes;
-        to->allocated_bytes = f->allocated_bytes;
-        to->reserved_bytes = f->reserved_bytes;
-        if (kind != VT_FAILURE_RETRY)
-            to->moment = moment;
-        f->count = 0; /* withdrawn: readers pass over it */
-        f->moment = VT_NONE;
-        withdrawn = index + 1;
-        index = e->index;
-    } else if (!e)
-        known(f, true, index);
-    if (is_oom(kind)) {
-        vt_header()->oom_count++;
-        vt_moment_name_oom(moment, vt_header()->oom_count);
-    } else
-        at(index)->moment = VT_NONE;
-    return index;
-}
-
 /* Settles a pending failure as `kind`. Returns the record's index. */
 static uint32_t settle(struct pending *p, uint32_t kind)
 {
     p->used = false;
     pending_count--;
-    return conclude(p->failure, kind);
+    return vt_failure_record_conclude(p->failure, kind);
 }
 
 static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
@@ -207,14 +101,15 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
         i++;
     if (i == PENDING_MAX) { /* so many threads wait for a verdict: this one gets it at once */
         r.kind = VT_FAILURE_OOM;
-        count_failure(&r);
+        vt_failure_record_count(&r);
         return;
     }
-    uint32_t index = new_record(&r);
+    uint32_t index = vt_failure_record_add(&r);
     if (index == VT_NONE)
         return;
-    at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
-    vt_moment_name_oom(at(index)->moment, vt_header()->oom_count + 1); /* as it will be called if we are killed now */
+    vt_failure_record(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
+    vt_moment_name_oom(vt_failure_record(index)->moment,
+                       vt_header()->oom_count + 1); /* as it will be called if we are killed now */
     pending[i] = (struct pending){.failure = index,
                                   .used = true,
                                   .told = f->told,
@@ -232,7 +127,7 @@ static void make_pending(const struct vt_failing *f, struct vt_taken_stack *t)
 /* The next rung of a ladder: the figures of the last refusal count, and so does what was held then. */
 static void climb(struct pending *p, const struct vt_failing *f, struct vt_taken_stack *t)
 {
-    struct vt_failure *r = at(p->failure), last = describe(f, VT_FAILURE_PENDING, t);
+    struct vt_failure *r = vt_failure_record(p->failure), last = describe(f, VT_FAILURE_PENDING, t);
     last.first_ns = r->first_ns;
     vt_moment_withdraw(r->moment);
     *r = last;
@@ -264,7 +159,7 @@ static bool is_next_attempt(const struct pending *p, uint64_t bytes, const struc
 /* An allocator without a cache was refused for good. */
 static void give_up(struct pending *p)
 {
-    vt_torch_gave_up(at(p->failure)->device);
+    vt_torch_gave_up(vt_failure_record(p->failure)->device);
     put_off(settle(p, VT_FAILURE_FRAMEWORK_OOM));
 }
 
@@ -282,7 +177,7 @@ uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
 {
     if (f->code != CUDA_ERROR_OUT_OF_MEMORY) {
         struct vt_failure r = describe(f, VT_FAILURE_FAILED_ALLOC, t);
-        count_failure(&r);
+        vt_failure_record_count(&r);
         return VT_NONE;
     }
     struct pending *p = pending_of_thread();
@@ -299,7 +194,7 @@ uint32_t vt_failure_alloc(const struct vt_failing *f, struct vt_taken_stack *t)
             give_up(p);
         else
             report = settle(p, same_place && f->bytes < p->bytes ? VT_FAILURE_RETRY : VT_FAILURE_OOM);
-        if (report != VT_NONE && at(report)->kind != VT_FAILURE_OOM)
+        if (report != VT_NONE && vt_failure_record(report)->kind != VT_FAILURE_OOM)
             report = VT_NONE;
     }
     make_pending(f, t);
@@ -344,7 +239,7 @@ void vt_failure_framework(const struct vt_failing *f, struct vt_taken_stack *t)
     }
     uint32_t index;
     if (joins) { /* the driver's refusal becomes a part of this one */
-        const struct vt_failure *driver = at(p->failure);
+        const struct vt_failure *driver = vt_failure_record(p->failure);
         index = p->failure;
         r.code = driver->code;
         r.free_bytes = driver->free_bytes;
@@ -354,11 +249,11 @@ void vt_failure_framework(const struct vt_failing *f, struct vt_taken_stack *t)
         p->used = false;
         pending_count--;
         vt_tls.pending = 0;
-        *at(index) = r;
-    } else if ((index = new_record(&r)) == VT_NONE)
+        *vt_failure_record(index) = r;
+    } else if ((index = vt_failure_record_add(&r)) == VT_NONE)
         return;
-    at(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
-    put_off(conclude(index, VT_FAILURE_FRAMEWORK_OOM));
+    vt_failure_record(index)->moment = vt_moment_take(VT_MOMENT_OOM, index);
+    put_off(vt_failure_record_conclude(index, VT_FAILURE_FRAMEWORK_OOM));
 }
 
 static uint32_t take_due(void)
@@ -443,15 +338,14 @@ void vt_failure_free(const struct vt_failing *f, const struct vt_slot *slot, str
     r.device = -1;
     r.allocated_bytes = r.reserved_bytes = 0;
     classify(&r, f, slot);
-    count_failure(&r);
+    vt_failure_record_count(&r);
 }
 
 void vt_failure_forget(void)
 {
     memset(pending, 0, sizeof pending);
     pending_count = 0;
-    failures = NULL;
-    withdrawn = 0;
     due = 0;
+    vt_failure_record_forget();
     vt_moment_forget();
 }

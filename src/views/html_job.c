@@ -6,6 +6,7 @@
  *
  *   ranks    as in vramtrack-job/1; a process is meant by its index in this list, because a rank may have several
  *   median, median_live   indices of the median ranks by peak and by what is live, or null
+ *   breakdown_at  at which of their moments the breakdowns of ranks are, in words
  *   skew     as in vramtrack-job/1, with indices of ranks and numbers of places instead of stacks; the largest differences
  *   sites    [stack, user, cut, level, kind, api, sums of at_peak and live with their counts, processes, median, most, index
  *            of the rank that has most]: numbers of strings for names; of all ranks together, whatever is left out below
@@ -188,6 +189,7 @@ static void put_job(struct vt_page_job *p, const struct vt_job_view *view)
     struct vt_page *page = &p->page;
     int32_t world = vt_job_world_size(job);
     uint32_t median = job->median[VT_JOB_PEAK], live = job->median[VT_JOB_LIVE];
+    char when[VT_JOB_WHEN];
 
     vt_out_text(&page->x.out, "{\"schema\":\"vramtrack-page/1\",\"page\":\"job\",\"version\":\"" VT_VERSION "\"");
     vt_page_put_key(page, "directory", vt_json_chars(view->directory));
@@ -196,6 +198,7 @@ static void put_job(struct vt_page_job *p, const struct vt_job_view *view)
     vt_page_put_key(page, "processes", json_integer(job->process_count));
     vt_page_put_key(page, "median", median == VT_NONE ? json_null() : json_integer(median));
     vt_page_put_key(page, "median_live", live == VT_NONE ? json_null() : json_integer(live));
+    vt_page_put_key(page, "breakdown_at", json_string(vt_job_parts_when(when, job)));
     vt_page_put_key(page, "programs", json_integer(vt_job_programs(job)));
     vt_page_put_key(page, "unreadable_files", json_integer(job->unreadable));
     vt_page_put_key(page, "all_frames", json_boolean(view->all_frames));

@@ -152,10 +152,25 @@ unsigned vt_view_job_findings(struct vt_out *out, const struct vt_job *job, cons
     return lines;
 }
 
+/* Who of the processes holds how much of a place. */
+static void write_share(struct vt_out *out, const struct vt_job *job, const struct vt_job_place *h)
+{
+    char median[VT_FORMAT_BYTES], high[VT_FORMAT_BYTES], name[VT_JOB_NAME];
+
+    vt_job_rank_name(name, &job->ranks[h->most_rank]);
+    if (h->ranks == 1)
+        vt_out_format(out, "; in 1 of %u, %s\n", job->process_count, name);
+    else if (h->sum / h->ranks == h->most && h->sum % h->ranks == 0)
+        vt_out_format(out, "; in %u of %u, %s each\n", h->ranks, job->process_count, vt_format_bytes(high, h->most));
+    else
+        vt_out_format(out, "; in %u of %u, median %s, most %s (%s)\n", h->ranks, job->process_count,
+                      vt_format_bytes(median, h->median), vt_format_bytes(high, h->most), name);
+}
+
 static void write_places(struct vt_out *out, const struct vt_job *job, const struct vt_job_view *view)
 {
     uint32_t most = view->top ? view->top : SITES, i;
-    char sum[VT_FORMAT_BYTES], median[VT_FORMAT_BYTES], high[VT_FORMAT_BYTES], name[VT_JOB_NAME], place[VT_SPOT_NAME];
+    char sum[VT_FORMAT_BYTES], place[VT_SPOT_NAME];
 
     vt_view_job_heading(out, "Who holds it, each at its own peak");
     for (i = 0; i < job->held_count && i < most; i++) {
@@ -170,12 +185,7 @@ static void write_places(struct vt_out *out, const struct vt_job *job, const str
         vt_view_leaf(out, &p->trace);
         vt_out_format(out, "\n      %s%s by ", vt_kind_name(p->kind), p->level == VT_LEVEL_TENSOR ? " (tensor)" : "");
         vt_view_name(out, *p->api ? p->api : "?", 64);
-        vt_out_format(out, "; in %u of %u, ", h->ranks, job->process_count);
-        if (h->ranks == job->process_count && h->most == h->median && h->sum == h->most * h->ranks)
-            vt_out_format(out, "%s each\n", vt_format_bytes(median, h->median));
-        else
-            vt_out_format(out, "median %s, most %s (%s)\n", vt_format_bytes(median, h->median),
-                          vt_format_bytes(high, h->most), vt_job_rank_name(name, &job->ranks[h->most_rank]));
+        write_share(out, job, h);
         vt_view_frames(out, "        ", &p->trace, p->depth, view->all_frames);
     }
     if (!job->held_count)
@@ -189,9 +199,11 @@ static void write_places(struct vt_out *out, const struct vt_job *job, const str
 /* What each process's own report says first, once for all that say the same. */
 static void write_verdicts(struct vt_out *out, const struct vt_job *job)
 {
-    uint32_t i, j, count, shown = 0;
+    uint32_t i, j, count, shown = 0, told = 0;
     char name[VT_JOB_NAME];
 
+    while (told < job->process_count && !job->ranks[told].oom)
+        told++; /* the finding of who ran out of memory first says it already */
     for (i = 0; i < job->process_count && shown < EVIDENCE; i++) {
         if (!job->ranks[i].finding)
             continue;
@@ -202,6 +214,8 @@ static void write_verdicts(struct vt_out *out, const struct vt_job *job)
             continue;
         for (count = 0, j = i; j < job->process_count; j++)
             count += job->ranks[j].finding && !strcmp(job->ranks[j].finding, job->ranks[i].finding);
+        if (i == told && count == 1)
+            continue;
         if (!shown++)
             vt_view_job_heading(out, "What their own reports say");
         vt_out_format(out, "  %s", vt_job_rank_name(name, &job->ranks[i]));
@@ -224,7 +238,7 @@ int vt_job_text_write(const struct vt_job *job, const struct vt_job_view *view)
     vt_job_table_write(&out, job, view);
     write_verdicts(&out, job);
     write_places(&out, job, view);
-    vt_out_text(&out, "\nThe whole report of a rank: vramtrack report ");
+    vt_out_format(&out, "\nThe whole report of a %s: vramtrack report ", vt_job_has_ranks(job) ? "rank" : "process");
     vt_out_word(&out, job->ranks[0].path, strlen(job->ranks[0].path));
     vt_out_text(&out, "\n");
     return vt_out_close(&out);

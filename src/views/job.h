@@ -33,6 +33,10 @@ int32_t vt_job_world_size(const struct vt_job *job);
 /* How many programs its processes (but for helpers) are of. */
 uint32_t vt_job_programs(const struct vt_job *job);
 
+/* At which of their moments the parts of its processes are, in words. Returns buffer (VT_JOB_WHEN long). */
+#define VT_JOB_WHEN 128
+const char *vt_job_parts_when(char *buffer, const struct vt_job *job);
+
 /* The findings, a line each and `evidence` lines of evidence below; for the short report as well. `prefix` begins each
  * finding's line, `indent` those of evidence. Findings of nothing are left out if `loud`. Returns the lines written. */
 unsigned vt_view_job_findings(struct vt_out *out, const struct vt_job *job, const char *prefix, const char *indent,

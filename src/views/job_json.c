@@ -41,7 +41,7 @@ static json_t *devices(const struct vt_job_rank *r)
     return list;
 }
 
-static json_t *categories(const struct vt_job_rank *r)
+static json_t *categories(const uint64_t part[VT_PART_COUNT])
 {
     static const char *const names[VT_PART_COUNT] = {
         [VT_PART_PARAMETERS] = "parameters",   [VT_PART_GRADIENTS] = "gradients", [VT_PART_OPTIMIZER] = "optimizer",
@@ -49,12 +49,25 @@ static json_t *categories(const struct vt_job_rank *r)
     json_t *object = json_object();
     unsigned i;
 
-    if (!r->tensors_known) {
-        json_decref(object);
-        return json_null();
-    }
     for (i = 0; i < VT_PART_COUNT; i++)
-        set(object, names[i], number(r->part[i]));
+        set(object, names[i], number(part[i]));
+    return object;
+}
+
+/* What the table shows; null: no tensors are known, so all of it is one. */
+static json_t *breakdown(const struct vt_job_rank *r)
+{
+    const struct vt_job_parts *p = &r->parts;
+    json_t *object;
+
+    if (!p->known)
+        return json_null();
+    object = json_object();
+    set(object, "moment", p->when == VT_JOB_AT_PEAK ? json_string("peak") : vt_json_chars(r->moment));
+    set(object, "bytes", number(p->bytes));
+    set(object, "categories", categories(p->part));
+    set(object, "cached", number(p->cached));
+    set(object, "not_tensors", number(p->rest));
     return object;
 }
 
@@ -73,8 +86,9 @@ json_t *vt_json_job_process(const struct vt_job_rank *r)
     set(object, "devices", devices(r));
     set(object, "peak_bytes", number(r->peak));
     set(object, "live_bytes", number(r->live));
-    set(object, "categories", categories(r));
+    set(object, "categories", r->tensors_known ? categories(r->part) : json_null());
     set(object, "cached_unused", number_if(r->tensors_known, r->cached));
+    set(object, "breakdown", breakdown(r));
     set(object, "steps", number(r->steps));
     set(object, "end", json_string(vt_end_name(r->end)));
     set(object, "exit_code", r->end == VT_PROCESS_EXIT ? json_integer(r->exit_code) : json_null());

@@ -19,8 +19,7 @@ struct table {
     struct vt_out *out;
     const struct vt_job *job;
     bool hosts, ranks, programs, marks;
-    bool has[COLUMNS];
-    int first, last; /* of the columns that are there; -1: none is */
+    bool has[COLUMNS], parts; /* parts: it has one of them */
 };
 
 /* "Other" has the inputs too: they are mostly too small for a column. */
@@ -48,9 +47,17 @@ bool vt_job_has_ranks(const struct vt_job *job)
     return false;
 }
 
+/* Is it worth a column? A thousandth of what a process holds explains nothing. */
+static bool is_worth(const struct vt_job_parts *p, enum column column)
+{
+    uint64_t value = value_of(p, column);
+
+    return p->known && value && value >= p->bytes / 1024;
+}
+
 static struct table look_at(struct vt_out *out, const struct vt_job *job)
 {
-    struct table t = {.out = out, .job = job, .first = -1, .last = -1};
+    struct table t = {.out = out, .job = job};
     uint32_t i;
     int c;
 
@@ -60,12 +67,9 @@ static struct table look_at(struct vt_out *out, const struct vt_job *job)
     t.marks = job->skew_count || job->compared >= VT_SKEW_RANKS; /* of two even ranks neither is worth a mark */
     for (i = 0; i < job->process_count; i++)
         for (c = 0; c < COLUMNS; c++)
-            t.has[c] |= job->ranks[i].parts.known && value_of(&job->ranks[i].parts, c);
+            t.has[c] |= is_worth(&job->ranks[i].parts, c);
     for (c = 0; c < COLUMNS; c++)
-        if (t.has[c]) {
-            t.first = t.first < 0 ? c : t.first;
-            t.last = c;
-        }
+        t.parts |= t.has[c];
     return t;
 }
 
@@ -82,34 +86,45 @@ static const char *mark_of(const struct table *t, uint32_t index)
 
 /* --- what stands above --- */
 
-/* Which processes' parts are at which of their moments: with several kinds a line for each, below one another. */
+const char *vt_job_parts_when(char *buffer, const struct vt_job *job)
+{
+    const char *own = vt_job_has_ranks(job) ? "at each rank's own peak" : "at each process's own peak";
+    unsigned seen = 0, count = 0, when;
+    char *end = buffer;
+    uint32_t i;
+
+    for (i = 0; i < job->process_count; i++)
+        seen |= 1u << job->ranks[i].parts.when;
+    *buffer = 0;
+    for (when = VT_JOB_AT_PEAK; when <= VT_JOB_AT_MOMENT; when++) {
+        const char *const words[] = {
+            [VT_JOB_AT_PEAK] = own,
+            [VT_JOB_AT_OOM] = "where memory ran out",
+            [VT_JOB_AT_END] = "at the end",
+            [VT_JOB_AT_MOMENT] = "at the moment",
+        };
+        const char *const among_others[] = {
+            [VT_JOB_AT_PEAK] = "",
+            [VT_JOB_AT_OOM] = ", if it did",
+            [VT_JOB_AT_END] = ", if killed or still running",
+            [VT_JOB_AT_MOMENT] = "",
+        };
+
+        if (seen & 1u << when)
+            end += snprintf(end, (size_t)(buffer + VT_JOB_WHEN - end), "%s%s%s", count++ ? "; " : "", words[when],
+                            seen & (seen - 1) ? among_others[when] : "");
+    }
+    return buffer;
+}
+
+/* Above the columns of parts. */
 static void write_when(const struct table *t)
 {
-    static const char *const alone[] = {"what the peak consists of, at each one's own",
-                                        "what was held where memory ran out", "what was held last",
-                                        "what is live at the moment"};
-    static const char *const among[] = {"what the peak consists of, at each one's own",
-                                        "ran out of memory: what was held then",
-                                        "killed or still running: what was held last", "what is live at the moment"};
-    const unsigned count = sizeof alone / sizeof *alone;
-    unsigned seen = 0, when;
-    uint32_t i;
-    int indent;
+    const int indent = (t->ranks ? 9 : 2) + (t->hosts ? 17 : 0) + 8 + 1 + 3 + 1 + 11 + 1 + 11 + 2;
+    char text[VT_JOB_WHEN];
 
-    if (t->first < 0)
-        return;
-    for (i = 0; i < t->job->process_count; i++)
-        seen |= 1u << t->job->ranks[i].parts.when;
-    indent = (int)strlen(names[t->first]);
-    vt_out_format(t->out, "  %s", names[t->first]);
-    if (t->last > t->first) {
-        vt_out_format(t->out, " to %s", names[t->last]);
-        indent += (int)strlen(names[t->last]) + 4;
-    }
-    vt_out_text(t->out, ": ");
-    for (when = 0, i = 0; when < count; when++)
-        if (seen & 1u << when)
-            vt_out_format(t->out, "%*s%s\n", i++ ? indent + 4 : 0, "", (seen & (seen - 1) ? among : alone)[when]);
+    if (t->parts)
+        vt_out_format(t->out, "%*s%s\n", indent, "", vt_job_parts_when(text, t->job));
 }
 
 static void write_names(const struct table *t)

@@ -1,7 +1,7 @@
 /*
  * The report as JSON, schema vramtrack-report/1. Every key is always there; what is not known is null, and lists of
- * what is not known are empty. Values are built with jansson one list element at a time and written at once, so a
- * recording with a hundred thousand stack frames needs no hundred thousand objects in memory.
+ * what is not known are empty. Values are built with jansson one list element at a time and written at once (json_values.c),
+ * so a recording with a hundred thousand stack frames needs no hundred thousand objects in memory.
  *
  * Beyond the schema: "moment" (the one shown), "notes" (what is missing from the recording or the symbols), a process's
  * "python" (whose Python frames were read, or why none were) and "nvml" (who was asked about other processes, or why nobody
@@ -11,73 +11,13 @@
  * frames is missing: the stack was as deep as the recording keeps), and an advice's "enough" (alone it would have let the
  * request succeed that failed). Segments are in json_fragmentation.c.
  */
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/category.h"
 #include "analysis/modules.h"
 #include "views/common.h"
 #include "views/json.h"
-
-#define DUMP (JSON_COMPACT | JSON_ENCODE_ANY)
-
-/* Text as valid UTF-8: bytes that are not become \xNN, by the rule in out.h. NULL becomes null. */
-static json_t *text(const char *bytes, size_t length)
-{
-    char *copy;
-    size_t at = 0, used = 0;
-    json_t *value;
-    unsigned taken;
-
-    if (!bytes)
-        return json_null();
-    if (!memmem(bytes, length, "\\x", 2) && (value = json_stringn(bytes, length)))
-        return value;
-    if (!(copy = malloc(length * 4 + VT_ESCAPED)))
-        return NULL;
-    for (; at < length; at += taken)
-        used += vt_escaped(copy + used, bytes + at, length - at, true, &taken);
-    value = json_stringn(copy, used);
-    free(copy);
-    return value;
-}
-
-static json_t *chars(const char *string)
-{
-    return text(string, string ? strlen(string) : 0);
-}
-
-/* The empty string is null. */
-static json_t *chars_if(const char *string)
-{
-    return chars(*string ? string : NULL);
-}
-
-json_t *vt_json_chars(const char *string)
-{
-    return chars(string);
-}
-
-static int sink(const char *buffer, size_t bytes, void *out)
-{
-    vt_out_bytes(out, buffer, bytes);
-    return 0;
-}
-
-void vt_json_put(struct vt_out *out, json_t *value)
-{
-    if (!value || json_dump_callback(value, sink, out, DUMP))
-        out->error = out->error ? out->error : -ENOMEM;
-    json_decref(value);
-}
-
-void vt_json_put_key(struct vt_out *out, const char *key, json_t *value)
-{
-    vt_out_format(out, ",\n\"%s\":", key);
-    vt_json_put(out, value);
-}
 
 /* Writes `"key":[` , then element(i) for each i, then `]`. */
 static void put_list(struct vt_out *out, const char *key, uint32_t count, const struct vt_analysis *a,
@@ -101,7 +41,7 @@ static json_t *command_line(const struct vt_reading *r)
 
     for (start = 0; start < line.length; start += length + 1) {
         length = strnlen(line.text + start, line.length - start);
-        json_array_append_new(list, text(line.text + start, length));
+        json_array_append_new(list, vt_json_text(line.text + start, length));
     }
     return list;
 }
@@ -112,7 +52,7 @@ json_t *vt_json_process(const struct vt_model *m)
     json_t *object = json_object();
 
     set(object, "pid", json_integer(h->pid));
-    set(object, "host", chars(h->host));
+    set(object, "host", vt_json_chars(h->host));
     set(object, "cmdline", command_line(m->reading));
     set(object, "rank", number_if(h->rank >= 0, (uint64_t)h->rank));
     set(object, "local_rank", number_if(h->local_rank >= 0, (uint64_t)h->local_rank));
@@ -120,8 +60,8 @@ json_t *vt_json_process(const struct vt_model *m)
     set(object, "start_unix", seconds(h->start_unix_ns));
     set(object, "duration_s", seconds(m->duration_ns));
     set(object, "end", json_string(vt_end_name(m->end)));
-    set(object, "nvml", chars_if(vt_reading_chars(m->reading, h->nvml)));
-    set(object, "python", chars_if(vt_reading_chars(m->reading, h->python)));
+    set(object, "nvml", vt_json_chars_if(vt_reading_chars(m->reading, h->nvml)));
+    set(object, "python", vt_json_chars_if(vt_reading_chars(m->reading, h->python)));
     set(object, "exit_code", h->end == VT_END_EXIT ? json_integer(h->exit_code) : json_null());
     return object;
 }
@@ -151,14 +91,15 @@ static json_t *account(const struct vt_model *m, const struct vt_device_row *d)
         const struct vt_module *module = vt_reading_module(m->reading, d->libraries[i].module);
 
         library = json_object();
-        set(library, "module", module ? chars(vt_basename(vt_reading_chars(m->reading, module->path))) : json_null());
+        set(library, "module",
+            module ? vt_json_chars(vt_basename(vt_reading_chars(m->reading, module->path))) : json_null());
         set(library, "bytes", number(d->libraries[i].bytes));
         json_array_append_new(libraries, library);
     }
     for (i = 0; i < d->other_count; i++) {
         other = json_object();
         set(other, "pid", json_integer(d->others[i].pid));
-        set(other, "name", chars_if(d->others[i].name));
+        set(other, "name", vt_json_chars_if(d->others[i].name));
         set(other, "bytes", number(d->others[i].bytes));
         json_array_append_new(others, other);
     }
@@ -180,7 +121,7 @@ json_t *vt_json_device(const struct vt_analysis *a, uint32_t i)
     json_t *object = json_object();
 
     set(object, "index", json_integer(d->record->ordinal));
-    set(object, "name", text(d->record->name, strnlen(d->record->name, sizeof d->record->name)));
+    set(object, "name", vt_json_text(d->record->name, strnlen(d->record->name, sizeof d->record->name)));
     set(object, "uuid", uuid(d->record));
     set(object, "total_bytes", number_if(d->record->total_bytes, d->record->total_bytes));
     set(object, "card_bytes", number_if(d->card_known, d->card_bytes));
@@ -212,7 +153,7 @@ json_t *vt_json_moment(const struct vt_analysis *a, uint32_t i)
 {
     json_t *object = json_object();
 
-    set(object, "name", chars(a->model.moments[i].name));
+    set(object, "name", vt_json_chars(a->model.moments[i].name));
     set(object, "time_s", seconds(a->model.moments[i].time_ns));
     return object;
 }
@@ -233,14 +174,14 @@ json_t *vt_json_frames(const struct vt_trace *trace, int *user, json_t *of)
             *user = (int)json_array_size(list);
         object = json_object();
         set(object, "lang", json_string(f->lang == VT_LANG_PYTHON ? "python" : "native"));
-        set(object, "function", chars(f->nearest ? f->nearest : f->function));
+        set(object, "function", vt_json_chars(f->nearest ? f->nearest : f->function));
         if (f->nearest)
             set(object, "nearest", json_true());
         if (f->origin)
             set(object, "origin", json_string(f->origin));
-        set(object, "file", chars(f->file));
+        set(object, "file", vt_json_chars(f->file));
         set(object, "line", number_if(f->line, f->line));
-        set(object, "module", chars(f->module));
+        set(object, "module", vt_json_chars(f->module));
         set(object, "offset", number_if(f->lang == VT_LANG_NATIVE, f->offset));
         json_array_append_new(list, object);
     }
@@ -309,7 +250,7 @@ static void put_category(json_t *object, const struct vt_analysis *a, const stru
     unsigned c;
 
     set(object, "phase", json_string(vt_phase_name(s->phase)));
-    set(object, "range", s->range ? chars(vt_reading_chars(a->model.reading, s->range)) : json_null());
+    set(object, "range", s->range ? vt_json_chars(vt_reading_chars(a->model.reading, s->range)) : json_null());
     set(object, "fates", fates(s->ended));
     if (s->level == VT_LEVEL_DRIVER) {
         set(object, "category", json_string(vt_owner_name(row->owner)));
@@ -335,7 +276,7 @@ json_t *vt_json_site_figures(const struct vt_analysis *a, uint32_t i)
     set(object, "level", json_string(vt_level_name(s->level)));
     set(object, "kind", json_string(vt_kind_name(s->kind)));
     set(object, "device", json_integer(s->device));
-    set(object, "api", chars(vt_reading_chars(a->model.reading, s->api)));
+    set(object, "api", vt_json_chars(vt_reading_chars(a->model.reading, s->api)));
     set(object, "live_bytes", number(row->live_bytes));
     set(object, "live_count", number(row->live_count));
     set(object, "at_peak_bytes", number(row->at_peak_bytes));
@@ -347,7 +288,7 @@ json_t *vt_json_site_figures(const struct vt_analysis *a, uint32_t i)
     set(object, "streams", json_integer(__builtin_popcountll(s->streams)));
     put_category(object, a, row);
     set(object, "holds_tensors", json_boolean(row->pool));
-    set(object, "verdict", chars(row->verdict));
+    set(object, "verdict", vt_json_chars(row->verdict));
     set(object, "growth", growth(&row->growth));
     return object;
 }
@@ -371,9 +312,9 @@ json_t *vt_json_failure(const struct vt_analysis *a, uint32_t i)
     int user;
 
     set(object, "kind", json_string(vt_failure_name(f->kind)));
-    set(object, "api", chars(api));
+    set(object, "api", vt_json_chars(api));
     set(object, "code", json_integer(f->code));
-    set(object, "code_name", chars(vt_code_name(f->code, api)));
+    set(object, "code_name", vt_json_chars(vt_code_name(f->code, api)));
     set(object, "count", number(f->count));
     set(object, "requested_bytes", number(f->requested_bytes));
     set(object, "free_bytes", number_if(f->total_bytes, f->free_bytes));
@@ -395,10 +336,10 @@ json_t *vt_json_finding(const struct vt_analysis *a, uint32_t index)
     uint32_t i;
 
     for (i = 0; i < f->evidence_count; i++)
-        json_array_append_new(evidence, chars(f->evidence[i]));
+        json_array_append_new(evidence, vt_json_chars(f->evidence[i]));
     for (i = 0; i < f->advice_count; i++) {
         entry = json_object();
-        set(entry, "text", chars(f->advice[i].text));
+        set(entry, "text", vt_json_chars(f->advice[i].text));
         set(entry, "saves_bytes", number_if(f->advice[i].saves_bytes, f->advice[i].saves_bytes));
         set(entry, "enough", json_boolean(f->advice[i].enough));
         json_array_append_new(advice, entry);
@@ -406,7 +347,7 @@ json_t *vt_json_finding(const struct vt_analysis *a, uint32_t index)
     for (i = 0; i < f->site_count; i++)
         json_array_append_new(sites, json_integer(f->sites[i]));
     set(object, "family", json_string(vt_family_name(f->family)));
-    set(object, "title", chars(f->title));
+    set(object, "title", vt_json_chars(f->title));
     set(object, "evidence", evidence);
     set(object, "advice", advice);
     set(object, "sites", sites);
@@ -416,7 +357,7 @@ json_t *vt_json_finding(const struct vt_analysis *a, uint32_t index)
 
 static json_t *note(const struct vt_analysis *a, uint32_t i)
 {
-    return chars(a->model.notes[i]);
+    return vt_json_chars(a->model.notes[i]);
 }
 
 int vt_json_write(struct vt_reading *reading, const struct vt_report_request *request)
@@ -430,9 +371,9 @@ int vt_json_write(struct vt_reading *reading, const struct vt_report_request *re
         return error;
     vt_out_open(&out, request->fd, false);
     vt_out_text(&out, "{\"schema\":\"vramtrack-report/1\"");
-    vt_json_put_key(&out, "recording", *path ? chars(path) : json_null());
+    vt_json_put_key(&out, "recording", *path ? vt_json_chars(path) : json_null());
     vt_json_put_key(&out, "process", vt_json_process(&a.model));
-    vt_json_put_key(&out, "moment", chars(a.model.moment));
+    vt_json_put_key(&out, "moment", vt_json_chars(a.model.moment));
     vt_json_put_key(&out, "training", vt_json_training(&a.model));
     put_list(&out, "devices", a.model.device_count, &a, vt_json_device);
     put_list(&out, "totals", a.model.total_count, &a, vt_json_total);

@@ -35,8 +35,11 @@ static inline void set(json_t *object, const char *key, json_t *value)
     json_object_set_new(object, key, value);
 }
 
-/* A string as valid UTF-8: bytes that are not become \xNN. NULL becomes null. */
+/* A string as valid UTF-8: bytes that are not become \xNN, by the rule in out.h. NULL becomes null; for vt_json_chars_if, which
+ * takes no NULL, the empty string does. */
+json_t *vt_json_text(const char *bytes, size_t length);
 json_t *vt_json_chars(const char *string);
+json_t *vt_json_chars_if(const char *string);
 
 /* The report's parts that other views show as well: "process" and "training", and elements of the lists, by their index in
  * the model or the findings. A site's figures are all of its keys but those of its stack. */

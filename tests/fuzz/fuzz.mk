@@ -6,7 +6,7 @@ FUZZ_CC ?= clang
 FUZZ_SECONDS ?= 20
 FUZZ_CFLAGS = -std=gnu11 -D_GNU_SOURCE= -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
               -fno-omit-frame-pointer -Wall -Wextra -Werror $(INCLUDES) -DVT_VERSION='"$(VERSION)"'
-FUZZ_OBJ = $(patsubst %.c,$(FUZZ)/%.o,tests/fuzz/fuzz_reader.c src/recording/reader.c src/recording/follow.c $(filter-out src/recording/%,$(CORE_SRC))) $(PAGE_OBJ)
+FUZZ_OBJ = $(patsubst %.c,$(FUZZ)/%.o,tests/fuzz/fuzz_reader.c $(wildcard src/recording/reader*.c) src/recording/follow.c $(filter-out src/recording/%,$(CORE_SRC))) $(PAGE_OBJ)
 
 $(FUZZ)/%.o: %.c $(FLAGS_FILE)
 	$(say) FUZZ-CC $<

@@ -3,7 +3,7 @@
  * summary, text), plus JSON, the page, jobs and comparisons, on arbitrary bytes. Output goes to /dev/null; the program's files are not looked at.
  *
  *   libFuzzer   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE= -Iinclude -Isrc tests/fuzz/fuzz_reader.c \
- *                     src/recording/reader.c src/analysis/[a-z]*.c src/views/[a-z]*.c -ljansson -o fuzz_reader
+ *                     src/recording/reader*.c src/analysis/[a-z]*.c src/views/[a-z]*.c -ljansson -o fuzz_reader
  *   AFL, plain  the same with -DFUZZ_MAIN instead of -fsanitize=fuzzer: reads the files named, or standard input
  *
  * make_corpus.c writes recordings to start from. A recording is zeros for the most part, so -max_len=131072 is enough.

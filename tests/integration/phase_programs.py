@@ -3,10 +3,10 @@ find functions of the names that PyTorch's have (category_code.c knows these by 
 import hashlib
 import os
 
-import test_torch
+import torch_case
 import vt
 
-HEAD = test_torch.HEAD + '''\
+HEAD = torch_case.HEAD + '''\
 cpu = ctypes.CDLL(os.environ["TORCH"] + "/libtorch_python.so")
 cpu.torch_scope_begin.restype = pointer
 vram = ctypes.CDLL(None)
@@ -59,7 +59,7 @@ PACKAGE = {"torch/nn/modules/module.py": MODULE, "torch/autograd/graph.py": GRAP
 
 def libraries():
     """The directory with all of PyTorch's stand-ins."""
-    place = test_torch.libraries()
+    place = torch_case.libraries()
     parts = hashlib.sha1(open(os.path.join(vt.HERE, "torch_parts.h"), "rb").read()).hexdigest()  # so that it is rebuilt with it
     for source, soname, needs in (("torch_cpu.cpp", "libtorch_cpu.so", []), ("torch_python.cpp", "libtorch_python.so", ["-ltorch_cpu"]),
                                   ("torch_cuda.cpp", "libtorch_cuda.so", ["-lc10_cuda"])):

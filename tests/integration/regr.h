@@ -1,4 +1,4 @@
-/* Shared by the programs of test_regressions.py: the driver under its export names, and calls that must succeed. */
+/* Shared by the programs of the regression tests: the driver under its export names, and calls that must succeed. */
 #ifndef REGR_H
 #define REGR_H
 

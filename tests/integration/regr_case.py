@@ -1,5 +1,7 @@
 """What the regression tests share: programs that check themselves, and figures of a report in MiB."""
 import os
+import re
+import subprocess
 
 import vt
 
@@ -11,6 +13,15 @@ LEVELS = ("-O0", "-O2")
 def build(source, *flags, **options):
     """As vt.compile, for programs that include regr.h."""
     return vt.compile(source, "-I", os.path.join(vt.ROOT, "src"), *flags, **options)
+
+
+def output(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def needed_by(file):
+    """The libraries that a file names as its dependencies."""
+    return re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-dW", file))
 
 
 def functions(frames):

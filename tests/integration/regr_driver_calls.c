@@ -1,6 +1,6 @@
 /*
- * Driver programs of test_regressions.py, linked to libcuda: `regr_driver_calls SCENE`. Each scene is one failure of the
- * catalogue acted out; what the report must say then is in test_regressions.py.
+ * Driver programs of the regression tests, linked to libcuda: `regr_driver_calls SCENE`. Each scene is one failure of the
+ * catalogue acted out; what the report must say then is in test_regressions_books.py and test_regressions_drivers.py.
  */
 #include "regr.h"
 #include "sim.h"

@@ -1,5 +1,5 @@
 /*
- * Ends and children of processes, for test_regressions.py: `regr_process SCENE`. Every process that uses CUDA allocates an
+ * Ends and children of processes, for test_regressions_books.py: `regr_process SCENE`. Every process that uses CUDA allocates an
  * amount by which its recording is recognised: the first one 1 MiB, a child 2 MiB, a second image 4 MiB.
  */
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 """Segments, blocks and gaps of PyTorch's allocator, and memory of captured graphs: from the calls to the report.
 
-The stand-ins for PyTorch's libraries are those of test_torch.py.
+The stand-ins for PyTorch's libraries are those of torch_case.py.
 """
 import json
 import subprocess
 
-import test_torch
+import torch_case
 import vt
 
 MIB = 1 << 20
@@ -55,7 +55,7 @@ os._exit(0)
 '''
 
 
-class Blocks(test_torch.Base):
+class Blocks(torch_case.Base):
     def entry(self, moment=None):
         """The one entry of "fragmentation", with its blocks."""
         done = subprocess.run([vt.COMMAND, "report", self.recordings()[0], "--json", "--blocks"] + (["--moment", moment] if moment else []),

@@ -9,47 +9,21 @@ import sys
 import unittest
 
 import browser
-import test_torch
+import hostile_names
+import torch_case
 import vt
 
 MIB = 1 << 20
 NAME = "tr<b>'&.py"
 HOSTILE_FILE = 'x</script><script>window.broken=1</script><img src="http://127.0.0.1:1/x" onerror="window.broken=2">\n\x01\u202e\\.py'
 HOSTILE_FUNCTION = "f\u202e</title><svg onload=window.broken=3>`${window.broken=4}`"
-BROKEN = b"BROKENNAME", b"BROK\xff\xfeNAME"  # in the recording: the second, which is no UTF-8
 
-PROGRAM = '''\
-import random
-cudart = ctypes.CDLL("libcudart.so.13")
-def grab(n):
-    p = pointer()
-    if cudart.cudaMalloc(ctypes.byref(p), size_t(n)): raise MemoryError
-    return p
-source = "def BROKENNAME(n): return malloc(n)\\ndef inner(n): return BROKENNAME(n)\\n"
-code = {}
-exec(compile(source, %r, "exec"), {"malloc": malloc}, code)
-code["BROKENNAME"].__globals__.update(code)
-f = code["inner"].__code__
-code["inner"].__code__ = f.replace(co_name=%r, **({"co_qualname": %r} if sys.version_info >= (3, 11) else {}))
-keep = [code["inner"](3 * MIB), code["inner"](1000)]
-own = grab(7 * MIB)
-pinned = pointer()
-cudart.cudaMallocHost(ctypes.byref(pinned), size_t(64 * 1024))
-rng, live = random.Random(1), []
-def work():
-    for i in range(400):
-        if live and rng.random() < 0.45:
-            free(live.pop(rng.randrange(len(live))))
-        else:
-            live.append(malloc(rng.choice([512, 5000, 300000, 2 * MIB, 9 * MIB])))
-work()
-try: grab(1 << 50)
-except MemoryError: pass
+PROGRAM = hostile_names.program(HOSTILE_FILE, HOSTILE_FUNCTION, '''\
 cudart.cudaFree(own)
 cudart.cudaFree(own)
 for _ in range(int(os.environ.get("REPEAT", 1))): work()
 os._exit(0)
-''' % (HOSTILE_FILE, HOSTILE_FUNCTION, HOSTILE_FUNCTION)
+''')
 
 UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 KEYS = ("live_bytes", "live_count", "at_peak_bytes", "peak_bytes", "total_bytes", "alloc_calls")
@@ -60,7 +34,7 @@ def plain(text):
     return UNSAFE.sub(lambda c: "\\u{%x}" % ord(c[0]), text)
 
 
-class Page(test_torch.Base):
+class Page(torch_case.Base):
     """A page of a recording, opened in a browser."""
 
     LOOKS = True  # at pages, with a browser
@@ -72,14 +46,7 @@ class Page(test_torch.Base):
             self.skipTest("no Chromium or Chrome here (Debian: chromium); VT_CHROMIUM names one")
 
     def record(self, **env):
-        self.python(PROGRAM, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="both", **env)
-        path, = self.recordings()
-        with open(path, "rb") as f:
-            image = f.read()
-        self.assertIn(BROKEN[0], image)
-        with open(path, "wb") as f:
-            f.write(image.replace(*BROKEN))
-        return path
+        return hostile_names.record(self, PROGRAM, **env)
 
     def write(self, recording, *options):
         page = os.path.join(self.dir, "report.html")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 
+import hostile_names
 import test_diff
 import test_html
 import vt
@@ -124,14 +125,7 @@ class Diff(DiffPage):
         self.assert_quiet()
 
     def test_hostile_names(self):
-        paths = []
-        for i in range(2):
-            self.python(test_html.PROGRAM, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="both", REPEAT=i)
-            paths += sorted(set(self.recordings()) - set(paths))
-            with open(paths[-1], "rb") as f:
-                image = f.read()
-            with open(paths[-1], "wb") as f:
-                f.write(image.replace(*test_html.BROKEN))
+        paths = [hostile_names.record(self, test_html.PROGRAM, REPEAT=i) for i in range(2)]
         found, b = self.compare(*paths)
         with open(os.path.join(self.dir, "diff.html"), encoding="utf-8") as f:
             text = f.read()

@@ -5,11 +5,11 @@ import re
 import subprocess
 
 import test_html
-import test_torch
+import torch_case
 import vt
 
 MIB = 1 << 20
-HEAD_LINES = test_torch.HEAD.count("\n")
+HEAD_LINES = torch_case.HEAD.count("\n")
 
 
 class Facts(test_html.Page):
@@ -71,7 +71,7 @@ kept = [train(), validate()]
 os._exit(0)
 """, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="python")
         recording, = self.recordings()
-        b, helper = self.show(self.write(recording)), test_torch.HEAD.split("torch_malloc(device")[0].count("\n") + 1
+        b, helper = self.show(self.write(recording)), torch_case.HEAD.split("torch_malloc(device")[0].count("\n") + 1
         names = ["malloc (train.py:%d) < %s (train.py:%d)" % (helper, by, HEAD_LINES + line) for by, line in (("train", 2), ("validate", 3))]
         text = subprocess.run([vt.COMMAND, "report", recording], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
         for name in names:

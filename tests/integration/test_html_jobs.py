@@ -2,9 +2,13 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
+import phase_programs
+import test_categories
 import test_html
+import test_jobs
 import vt
 
 MIB = 1 << 20
@@ -155,12 +159,7 @@ class Job(JobPage):
     def test_hostile_names(self):
         """Names of all ranks are text, as in the page of one recording."""
         for rank in range(2):
-            self.python(test_html.PROGRAM, VRAMTRACK_REPORT="off", VRAMTRACK_STACKS="both", RANK=rank, LOCAL_RANK=0, WORLD_SIZE=2)
-        for path in self.recordings():
-            with open(path, "rb") as f:
-                image = f.read()
-            with open(path, "wb") as f:
-                f.write(image.replace(*test_html.BROKEN))
+            self.record(RANK=rank, LOCAL_RANK=0, WORLD_SIZE=2)
         page = self.write(self.dir)
         with open(page, encoding="utf-8") as f:
             text = f.read()
@@ -182,8 +181,9 @@ class Job(JobPage):
         self.choose("#compare-show", "categories")
         of = dict(zip(self.texts("#compare-legend .key .name"), self.values("#compare-legend .key")))
         self.assertEqual({k: of.get(k if k != "other" else "other tensors", 0) for k in categories},
-                         {k: sum(r["categories"][k] for r in job["ranks"]) for k in categories})
-        self.assertEqual(of["cached but unused"], sum(r["cached_unused"] for r in job["ranks"]))
+                         {k: sum(r["breakdown"]["categories"][k] for r in job["ranks"]) for k in categories})
+        self.assertEqual(of.get("cached but unused", 0), sum(r["breakdown"]["cached"] for r in job["ranks"]))
+        self.assertEqual(of.get("not tensors", 0), sum(r["breakdown"]["not_tensors"] for r in job["ranks"]))
         self.assert_quiet()
 
     def test_incomplete_recordings(self):
@@ -216,6 +216,37 @@ class Job(JobPage):
                          "'.scroll, .flame, .ranks-chart, svg')).map(e => e.tagName + '.' + e.className).slice(0, 5)")
             self.assertEqual(wide, [])
         self.assertGreater(len(b.call("Page.printToPDF")["data"]), 20000)
+        self.assert_quiet()
+
+
+class Parts(JobPage):
+    def test_what_memory_consists_of(self):
+        """Table and bars have the figures of the merged report: at a rank's own peak, or at its end where it was killed."""
+        for rank in range(2):
+            phase_programs.Base.python(self, test_jobs.Parts.TRAIN, status=-signal.SIGKILL if rank else 0, head=test_categories.HEAD, RANK=rank,
+                                       LOCAL_RANK=0, WORLD_SIZE=2, SLURM_JOB_ID=7, KILL=1)
+        job, b = self.job(), self.show(self.write(self.dir))
+        ranks = {r["rank"]: r for r in job["ranks"]}
+        ids = {b.run("ranks[%d].rank" % i): i for i in range(2)}
+        self.assertEqual({n: r["breakdown"]["moment"] for n, r in ranks.items()}, {0: "peak", 1: "end"})
+        for number, row in ((n, self.rows("ranks")[i]) for n, i in ids.items()):
+            parts = ranks[number]["breakdown"]
+            shown = dict(parts["categories"], cached=parts["cached"], not_tensors=parts["not_tensors"])
+            self.assertEqual({k: int(row.get("c_" + k, 0)) for k in shown}, shown)
+        self.assertEqual(self.texts("#ranks-when"), ["What memory consists of (parameters to not tensors): "
+                                                     "at each rank's own peak; at the end, if killed or still running."])
+        self.assertEqual(b.run("[...document.querySelectorAll('#compare-show option')].map(o => o.textContent)"),
+                         ["the peak, by place", "live, by place", "by category"])
+        self.choose("#compare-show", "categories")
+        for number, i in ids.items():
+            b.run("chooseRank(%d); 0" % i)
+            parts, of = ranks[number]["breakdown"], dict(zip(self.texts("#compare-legend .key .name"), self.values("#compare-legend .key")))
+            self.assertEqual(sum(of.values()), parts["bytes"])
+            self.assertEqual((of.get("not tensors", 0), of.get("cached but unused", 0), of["parameters"]),
+                             (parts["not_tensors"], parts["cached"], parts["categories"]["parameters"]))
+        b.run("chooseRank(null); rankTable.open.add(%d); rankTable.draw(); 0" % ids[0])
+        facts = dict(zip(self.texts(".rank-detail dt"), self.texts(".rank-detail dd")))
+        self.assertEqual((facts["live at"], facts["categories at"]), ("end", "peak"))
         self.assert_quiet()
 
 

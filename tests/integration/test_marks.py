@@ -3,7 +3,7 @@ import os
 import struct
 import subprocess
 
-import test_torch
+import torch_case
 import vt
 
 KIB = 1024
@@ -18,7 +18,7 @@ class Marks(vt.Case):
 
     def marks(self):
         """Names of the marks, in order."""
-        recording = test_torch.torch_exact.Recording(self.recordings()[0])
+        recording = torch_case.torch_exact.Recording(self.recordings()[0])
         events = [struct.unpack_from("<QQQIIHHBBH", recording.data, at) for at in recording.records(EVENTS)]
         return [recording.string(e[1]) if e[1] else "" for e in events if e[7] == MARK]
 

@@ -5,7 +5,7 @@ import struct
 import unittest
 
 import phase_programs
-import test_torch
+import torch_case
 import vt
 
 MIB = 1 << 20
@@ -243,7 +243,7 @@ for step in range(20000):
     free(p)
 finish()
 ''')
-        recording = test_torch.torch_exact.Recording(self.recordings()[0])
+        recording = torch_case.torch_exact.Recording(self.recordings()[0])
         steps = [struct.unpack_from("<QQQ", recording.data, at) for at in recording.records(STEPS)]
         self.assertEqual((self.report()["training"]["steps"], len(steps)), (20000, 5000))
         self.assertEqual([s[0] for s in steps], sorted(s[0] for s in steps))
@@ -379,7 +379,7 @@ extern cudaError_t cudaProfilerStart(void), cudaProfilerStop(void);
         self.assertEqual({(s["phase"], s["range"]) for s in r["sites"]}, {("none", None)})
         freed = [s for s in r["sites"] if s["free_calls"]]
         self.assertEqual([list(s["fates"].values()) for s in freed], [[3, 0, 0, 0]])
-        recording = test_torch.torch_exact.Recording(self.recordings()[0])
+        recording = torch_case.torch_exact.Recording(self.recordings()[0])
         marks = []
         for at in recording.records(8):
             event = struct.unpack_from("<QQQIIHHBBH", recording.data, at)

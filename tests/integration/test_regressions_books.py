@@ -1,6 +1,6 @@
 """The failures that other interposers of CUDA are known for, acted out: frees, devices, handles, contexts, graphs, threads
-and processes. (Loading and look-ups: test_regressions.py.) The programs check what the driver tells them themselves; here
-the report is held against the exact figures.
+and processes. (Loading and look-ups: test_regressions.py; drivers: test_regressions_drivers.py.) The programs check what the
+driver tells them themselves; here the report is held against the exact figures.
 """
 import os
 

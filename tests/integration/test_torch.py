@@ -1,83 +1,18 @@
-"""PyTorch's tensors without PyTorch: torch_c10.cpp and torch_allocator.cpp stand in for its two libraries.
-
-Python opens them as it opens PyTorch's (RTLD_LOCAL, by ctypes), so these are Python programs with Python stacks.
+"""PyTorch's tensors, with stand-ins for its two libraries (torch_case.py): what is recorded of each, and that the exports for it
+are nobody's business but PyTorch's. Refusals: test_torch_refused.py; allocators without a cache: test_torch_backends.py.
 """
-import importlib.util
 import os
 import shutil
-import sys
 import unittest
 
+import torch_case
 import vt
 
 MIB = 1 << 20
 FORMS = {"1.6 to 1.9": 0, "1.10 to 2.0": 1, "2.1 and newer": 2, "unreleased": 3}
 
-spec = importlib.util.spec_from_file_location("torch_exact", os.path.join(vt.ROOT, "tests", "gpu", "torch_exact.py"))
-torch_exact = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(torch_exact)
 
-
-def libraries():
-    """The directory with libc10.so and libc10_cuda.so, built once."""
-    c10 = vt.compile("torch_c10.cpp", "-O1", "-fvisibility=hidden", "-Wl,-soname,libc10.so", shared=True, sanitize=True)
-    place = c10[:-3]
-    if not os.path.exists(place + "/libc10.so"):
-        vt.place(c10, place, "libc10.so")
-    cuda = vt.compile("torch_allocator.cpp", "-O1", "-fvisibility=hidden", "-Wl,-soname,libc10_cuda.so", "-L" + place, "-lc10",
-                      "-lcudart", "-Wl,-rpath," + place, shared=True, sanitize=True)
-    vt.place(cuda, place, "libc10_cuda.so")
-    return place
-
-
-HEAD = '''\
-import ctypes, os, sys, threading
-size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
-c10 = ctypes.CDLL(os.environ["TORCH"] + "/libc10.so")
-torch = ctypes.CDLL(os.environ["TORCH"] + "/libc10_cuda.so")
-torch.torch_malloc.restype = torch.torch_raw_alloc.restype = pointer
-torch.torch_allocated.restype = torch.torch_reserved.restype = torch.torch_cache_info.restype = size_t
-torch.torch_set(int(os.environ.get("FORM", 2)), int(os.environ.get("BACKEND", 0)), 1)
-calls = (ctypes.c_uint64 * 6).in_dll(c10, "c10_calls")
-last = (ctypes.c_int64 * 5).in_dll(c10, "c10_last")
-MIB = 1 << 20
-def malloc(n, device=0, stream=None):
-    return torch.torch_malloc(device, size_t(n), pointer(stream))
-def free(p, device=0, stream=None):
-    torch.torch_free(device, pointer(p), pointer(stream))
-'''
-
-
-class Base(vt.Case):
-    """Runs Python programs with the stand-ins; its subclasses have the tests."""
-
-    def python(self, text, status=0, **env):
-        path = os.path.join(self.dir, "train.py")
-        with open(path, "w") as f:
-            f.write(HEAD + text)
-        env = dict({"LD_LIBRARY_PATH": vt.SIM, "TORCH": libraries()}, **env)
-        self.done = self.run_program([sys.executable, path], **env)
-        self.assertEqual(self.done.returncode, status, self.done.stderr)
-        return self.done
-
-    def lines(self, frames):
-        """Lines of the program behind the head, innermost first."""
-        head = HEAD.count("\n")
-        return [f["line"] - head for f in frames if f["lang"] == "python" and f["file"].endswith("train.py") and f["line"] > head]
-
-    def tensors(self, report):
-        return self.total(report, "device", level="tensor")
-
-    def allocator(self, device=0):
-        return torch_exact.Recording(self.recordings()[0]).allocators()[device]
-
-    def assert_no_mismatch(self, device=0):
-        a = self.allocator(device)
-        self.assertEqual((a["mismatches"], a["worst_bytes"], a["unknown_frees"]), (0, 0, 0), a)
-        return a
-
-
-class Tensors(Base):
+class Tensors(torch_case.Base):
     BASICS = '''\
 def layer(n):
     return malloc(n)                                        # line 2
@@ -265,279 +200,6 @@ os._exit(0)
         self.assert_no_mismatch(0), self.assert_no_mismatch(1)
 
 
-class Refused(Base):
-    """Requests that PyTorch's allocator refuses."""
-
-    def failures(self, report):
-        keys = ("kind", "api", "code", "count", "requested_bytes", "driver_visible", "allocated_bytes", "reserved_bytes")
-        return [tuple(f[k] for k in keys) for f in report["failures"]]
-
-    FRACTION = '''\
-def big():
-    return malloc(6 * MIB + 100)                            # line 2
-torch.torch_limit(0, size_t(40 * MIB))
-kept = [malloc(12 * MIB), malloc(8 * MIB)]                  # 12 + 20 MiB reserved
-assert big()
-assert big() is None
-assert big() is None                                        # line 7: elsewhere
-print(*calls, *last[1:])
-'''
-
-    def test_a_limit_of_its_own(self):
-        """No CUDA call fails: who asked, for how much, and what the card had. The report names the allocator."""
-        for name, form in (("1.13", 1), ("2.6", 2), ("unreleased", 3)):
-            with self.subTest(name):
-                self.setUp()
-                self.python(self.FRACTION, FORM=form)
-                asked = 6 * MIB + 512
-                held = (12 + 8 + 6) * MIB + 512
-                out = [int(w) for w in self.done.stdout.split()]
-                self.assertEqual(out[3:6], [2 if form + 2 == i else 0 for i in (3, 4, 5)])
-                self.assertEqual(out[6:], [asked, held, 32 * MIB, 256])
-                report = self.report()
-                self.assertEqual(self.failures(report), [
-                    ("framework_oom", "torch.caching_allocator", 0, 1, asked, False, held, 32 * MIB)] * 2)
-                self.assertEqual([self.lines(f["frames"]) for f in report["failures"]], [[2, 6], [2, 7]])
-                free, total = [(f["free_bytes"], f["total_bytes"]) for f in report["failures"]][0]
-                self.assertEqual(total, next(d["total_bytes"] for d in report["devices"] if d["index"] == 0))
-                self.assertTrue(0 < free < total - 32 * MIB, free)
-                names = [m["name"] for m in report["moments"]]
-                self.assertEqual([n for n in names if n.startswith("oom")], ["oom-1", "oom-2"])
-                self.assertEqual(self.tensors(self.report(moment="oom-1"))["live_bytes"], held)
-                self.assertEqual(self.tensors(report)["failed_allocs"], 2)
-                self.assertEqual(self.total(report, "device")["failed_allocs"], 0)
-                self.assertEqual(self.allocator()["ooms"], 2)
-                self.assertEqual(self.done.stderr.count("PyTorch's allocator could not get 6.00 MiB"), 1, self.done.stderr)
-
-    FULL = '''\
-sim = ctypes.CDLL("libcuda.so.1")
-warm = malloc(1000)
-sim.sim_set_free(0, ctypes.c_ulonglong(64 * MIB))
-def big(n):
-    return malloc(n)                                        # line 5
-'''
-
-    def test_a_driver_that_refuses_is_part_of_it(self):
-        """cudaMalloc fails twice (before and after the cache is given back): one failure, PyTorch's, with its request."""
-        self.python(self.FULL + '''\
-cached = [big(20 * MIB), big(20 * MIB)]
-[free(p) for p in cached]
-assert big(100 * MIB + 1) is None                           # line 8
-sim.sim_calls.restype = ctypes.c_ulonglong
-print(sim.sim_calls(b"cuMemAlloc_v2"), torch.torch_reserved(0))
-''')
-        self.assertEqual(self.done.stdout, "%d %d\n" % (1 + 2 + 2, 2 * MIB))
-        report = self.report()
-        self.assertEqual(self.failures(report), [
-            ("framework_oom", "torch.caching_allocator", 2, 1, 100 * MIB + 512, True, 1024, 2 * MIB)])
-        failure, = report["failures"]
-        self.assertEqual(self.lines(failure["frames"])[0], 5)
-        self.assertEqual(failure["free_bytes"], 64 * MIB)
-        self.assertEqual([m["name"] for m in report["moments"] if m["name"].startswith("oom")], ["oom-1"])
-
-    def test_a_retry_that_succeeds_is_a_retry(self):
-        self.python(self.FULL + '''\
-cached = [big(20 * MIB), big(20 * MIB)]
-[free(p) for p in cached]
-assert big(50 * MIB)
-os._exit(0)
-''')
-        report = self.report()
-        self.assertEqual([(f["kind"], f["count"], f["driver_visible"]) for f in report["failures"]], [("retry", 1, True)])
-        self.assertEqual([m["name"] for m in report["moments"] if m["name"].startswith("oom")], [])
-        self.assertNotIn("out of memory", self.done.stderr)
-
-    def test_both_kinds_by_turns(self):
-        """A retry, an out-of-memory, and a retry again, which must not be added to what the framework refused."""
-        self.python(self.FULL + '''\
-for round in range(2):
-    cached = [big(20 * MIB), big(20 * MIB)]
-    [free(p) for p in cached]
-    kept = big(50 * MIB)
-    free(kept)
-    assert big(200 * MIB) is None
-os._exit(0)
-''')
-        self.assertEqual([(f["kind"], f["count"]) for f in self.report()["failures"]], [("retry", 2), ("framework_oom", 2)])
-
-    def test_the_report_waits_for_a_better_place(self):
-        """Not under the allocator's lock: it comes with the exit, and whatever the exit's own report says."""
-        self.python(self.FRACTION + '''\
-sys.stderr.write("still running\\n")
-''', VRAMTRACK_REPORT="oom")
-        running, said = self.done.stderr.index("still running"), self.done.stderr.index("could not get")
-        self.assertLess(running, said)
-
-    def test_a_program_that_goes_on_gets_its_report(self):
-        """Two seconds later at the latest that CUDA is asked for memory; at once where an engine that runs backward is entered."""
-        self.python(self.FRACTION + '''\
-import time
-rt = ctypes.CDLL("libcudart.so.13")
-p = pointer()
-rt.cudaMalloc(ctypes.byref(p), size_t(MIB))
-sys.stderr.write("too early\\n")
-time.sleep(2.1)                                             # longer than the patience of failure.c
-rt.cudaMalloc(ctypes.byref(p), size_t(MIB))
-sys.stderr.write("still running\\n")
-''', VRAMTRACK_REPORT="oom")
-        places = [self.done.stderr.index(text) for text in ("too early", "could not get", "still running")]
-        self.assertEqual(places, sorted(places))
-
-    def test_no_cuda_call_inside(self):
-        """The driver is asked nothing by what happens in the reports."""
-        text = self.FULL + '''\
-sim.sim_calls.restype = ctypes.c_ulonglong
-names = (b"cuMemAlloc_v2", b"cuMemFree_v2", b"cuMemGetInfo_v2", b"cuCtxGetCurrent", b"cuCtxGetDevice", b"cuPointerGetAttribute")
-torch.torch_limit(0, size_t(60 * MIB))
-before = [sim.sim_calls(n) for n in names]
-torch.torch_pairs(0, size_t(1000), 10)
-torch.torch_refuse(0, size_t(100 * MIB))
-print(calls[4], *[sim.sim_calls(n) - b for n, b in zip(names, before)])
-os._exit(0)
-'''
-        self.assertEqual(self.python(text).stdout, "1 0 0 0 0 0 0\n")
-        self.assertEqual([(f["kind"], f["total_bytes"]) for f in self.report()["failures"]], [("framework_oom", None)])
-
-
-class Backends(Base):
-    """Allocators that cache nothing."""
-
-    ASYNC = '''\
-rt = ctypes.CDLL("libcudart.so.13")
-stream = pointer()
-rt.cudaStreamCreate(ctypes.byref(stream))
-def grab(n):
-    return malloc(n, 0, stream.value)                       # line 5
-kept = [grab(1001), grab(2 * MIB + 3)]                      # line 6
-free(kept.pop(0), 0, stream.value)
-other = grab(777)
-rt.cudaFree(pointer(other))                                 # by other means
-p = pointer()
-rt.cudaMallocAsync(ctypes.byref(p), size_t(5 * MIB), stream)   # not PyTorch's: no tensor
-print(*calls)
-'''
-
-    def test_stream_ordered(self):
-        """Each tensor is the driver's allocation, of the size that was asked for."""
-        self.python(self.ASYNC + "os._exit(0)\n", BACKEND=1)
-        self.assertEqual(self.done.stdout, "0 0 0 0 0 0\n")
-        report = self.report()
-        t = self.tensors(report)
-        self.assertEqual((t["live_bytes"], t["live_count"], t["alloc_calls"], t["free_calls"]), (2 * MIB + 3, 1, 3, 2))
-        self.assertEqual(t["peak_bytes"], 2 * MIB + 3 + 1001)
-        self.assertEqual(self.total(report, "async")["live_bytes"], 7 * MIB + 3)
-        site, = [s for s in report["sites"] if s["level"] == "tensor" and s["live_bytes"]]
-        self.assertEqual((site["api"], self.lines(site["frames"])), ("torch.async_allocator", [5, 6]))
-        a = self.allocator()
-        self.assertEqual((a["flags"], a["sum_bytes"], a["reports"], a["mismatches"]), (1, 2 * MIB + 3, 0, 0))
-        self.assertEqual(os.path.basename(a["name"]), "libc10_cuda.so")
-
-    def test_probes_are_no_tensors(self):
-        """How large a workspace may be is found out by asking for everything: the driver's books have it, the tensors not."""
-        self.python(self.ASYNC + '''\
-sim = ctypes.CDLL("libcuda.so.1")
-sim.sim_fail_next(b"cuMemAllocAsync", ctypes.c_ulonglong(0), 2)
-size = torch.torch_cache_info(0, stream)
-total, left = size_t(), size_t()
-torch.torch_mem_get_info(ctypes.byref(left), ctypes.byref(total))
-again = grab(4 * MIB)
-print(size)
-os._exit(0)
-''', BACKEND=1)
-        size = int(self.done.stdout.split()[-1])
-        self.assertGreater(size, 1 << 30)
-        report = self.report()
-        t = self.tensors(report)
-        self.assertEqual((t["live_bytes"], t["peak_bytes"], t["alloc_calls"]), (6 * MIB + 3, 6 * MIB + 3, 4))
-        self.assertEqual(report["failures"], [])
-        self.assertGreater(self.total(report, "async")["peak_bytes"], size)
-
-    def test_what_is_refused_is_not_tried_again(self):
-        """A backend without a cache has nothing to give back: the driver's word is PyTorch's, whatever succeeds afterwards."""
-        text = '''\
-def grab(n):
-    return malloc(n)
-first = grab(MIB)
-assert grab((1 << 40) + 3) is None
-second = grab(2 * MIB)
-os._exit(0)
-'''
-        for api, env in (("torch.async_allocator", {"BACKEND": 1}), ("torch.uncached_allocator", {"PYTORCH_NO_CUDA_MEMORY_CACHING": 1})):
-            with self.subTest(api):
-                self.setUp()
-                self.python(text, **env)
-                report = self.report()
-                failure, = report["failures"]
-                self.assertEqual((failure["kind"], failure["api"], failure["code"], failure["count"], failure["driver_visible"]),
-                                 ("framework_oom", api, 2, 1, True))
-                self.assertEqual((failure["requested_bytes"], failure["allocated_bytes"]), ((1 << 40) + 3, MIB))
-                self.assertEqual(self.lines(failure["frames"]), [2, 4])
-                self.assertGreater(failure["free_bytes"], 1 << 30)
-                self.assertEqual(self.tensors(report)["failed_allocs"], 1)
-                self.assertEqual(self.allocator()["ooms"], 1)
-
-    def test_a_refused_free_leaves_the_tensor(self):
-        self.python(self.ASYNC + '''\
-sim = ctypes.CDLL("libcuda.so.1")
-sim.sim_fail_next(b"cuMemFreeAsync", ctypes.c_ulonglong(0), 1)
-free(kept[0], 0, stream.value)
-os._exit(0)
-''', BACKEND=1)
-        t = self.tensors(self.report())
-        self.assertEqual((t["live_bytes"], t["live_count"], t["free_calls"]), (2 * MIB + 3, 1, 2))
-        self.assertEqual(self.allocator()["sum_bytes"], 2 * MIB + 3)
-
-    def test_a_captured_tensor(self):
-        """Memory of a graph that is being captured: the tensor ends with its captured free, the memory with the graph."""
-        self.python('''\
-rt = ctypes.CDLL("libcudart.so.13")
-cu = ctypes.CDLL("libcuda.so.1")
-stream, graph = pointer(), pointer()
-rt.cudaFree(None)
-rt.cudaStreamCreate(ctypes.byref(stream))
-cu.cuStreamBeginCapture_v2(stream, 2)
-a, b = malloc(3 * MIB, 0, stream.value), malloc(MIB, 0, stream.value)
-free(a, 0, stream.value)
-cu.cuStreamEndCapture(stream, ctypes.byref(graph))
-os._exit(0)
-''', BACKEND=1)
-        report = self.report()
-        t = self.tensors(report)
-        self.assertEqual((t["live_bytes"], t["live_count"], t["free_calls"]), (MIB, 1, 1))
-        self.assertEqual(self.total(report, "graph")["live_bytes"], 4 * MIB)
-
-    def test_a_reset_takes_them(self):
-        self.python(self.ASYNC.replace("malloc(n, 0, stream.value)", "malloc(n)").replace(", 0, stream.value)", ")") + '''\
-rt.cudaDeviceReset()
-os._exit(0)
-''', PYTORCH_NO_CUDA_MEMORY_CACHING=1)
-        t = self.tensors(self.report())
-        self.assertEqual((t["live_bytes"], t["live_count"], t["alloc_calls"], t["free_calls"]), (0, 0, 3, 2))
-        self.assertEqual(self.allocator()["sum_bytes"], 0)
-
-    def test_without_a_cache(self):
-        """Each tensor is a cudaMalloc; PyTorch's own parts go through the cache all the same."""
-        self.python('''\
-def grab(n):
-    return malloc(n)                                        # line 2
-a, b = grab(1001), grab(2 * MIB)
-free(a)
-torch.torch_raw_alloc.argtypes = [ctypes.c_int, size_t]
-raw = torch.torch_raw_alloc(0, 3000)
-print(*calls)
-torch.torch_raw_delete(0, pointer(raw))
-torch.torch_empty_cache(0)
-os._exit(0)
-''', PYTORCH_NO_CUDA_MEMORY_CACHING=1)
-        report = self.report()
-        t = self.tensors(report)
-        self.assertEqual((t["live_bytes"], t["live_count"]), (2 * MIB, 1))
-        site, = [s for s in report["sites"] if s["level"] == "tensor" and s["live_bytes"]]
-        self.assertEqual((site["api"], self.lines(site["frames"])[0]), ("torch.uncached_allocator", 2))
-        self.assertEqual(self.allocator()["flags"], 2)
-        self.assertEqual(self.total(report, "device")["live_bytes"], 2 * MIB)
-
-
 class Names(vt.Case):
     """The exports are nobody's business but PyTorch's."""
 
@@ -578,7 +240,7 @@ int main(int argc, char **argv)
 
     @unittest.skipIf(vt.SAN == "tsan", "a library with TSan in it can't be opened by a program without")
     def test_a_program_without_pytorch_does_not_find_them(self):
-        program, place = vt.compile(self.PROGRAM, name="names"), libraries()
+        program, place = vt.compile(self.PROGRAM, name="names"), torch_case.libraries()
         command = [program, place + "/libc10.so"]
         bare = self.run_program(command, preload=[vt.SAN_PRELOAD] if vt.SAN else False).stdout.splitlines()
         under = self.run_program(command).stdout.splitlines()
@@ -611,11 +273,10 @@ int main(int argc, char **argv)
 """
 
     def test_a_reloaded_library_is_found_again_and_none_is_no_harm(self):
-        place = libraries()
+        place = torch_case.libraries()
         second = os.path.join(self.dir, "other")
         os.mkdir(second)
         shutil.copy(place + "/libc10.so", second)
         program = vt.compile(self.CALLER, name="reload")
         done = self.run_program([program, place + "/libc10.so", second + "/libc10.so", place + "/libc10.so"])
         self.assertEqual((done.returncode, done.stdout), (0, "1 1 1 none\n"), done.stderr)
-

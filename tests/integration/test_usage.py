@@ -29,8 +29,8 @@ class Usage(vt.Case):
         return under.stderr
 
     def readings(self, path=None):
-        program = vt.compile("usage_readings.c", "-I", os.path.join(vt.ROOT, "src"), os.path.join(vt.BUILD, "obj", "recording", "reader.o"),
-                             sanitize=True)
+        reader = [os.path.join(vt.BUILD, "obj", "recording", name) for name in ("reader.o", "reader_check.o")]
+        program = vt.compile("usage_readings.c", "-I", os.path.join(vt.ROOT, "src"), *reader, sanitize=True)
         done = subprocess.run([program, path or self.recordings()[0]], stdout=subprocess.PIPE, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -11,6 +11,7 @@ import vt
 LIMIT = 60.0  # seconds that anything is waited for
 HEADER = {"major": (8, "<H"), "minor": (10, "<H"), "pid": (40, "<i"), "flags": (224, "<I"), "request": (368, "<I"), "answer": (372, "<I"),
           "answer_moment": (376, "<I")}  # struct vt_header of vramtrack/recording.h
+KEYS = r"^q quit  s sort  / filter  space freeze  m moment  enter stack  h help$"
 NAME, NAME_BYTES = 384, 32  # request_name
 PROGRAM, PROGRAM_BYTES = 144, 64
 
@@ -181,3 +182,19 @@ class Terminal:
         for name in os.listdir(self.directory):
             os.unlink(os.path.join(self.directory, name))
         os.rmdir(self.directory)
+
+
+class Top(Case):
+    """A program that has done some things, and the view of it."""
+
+    def begin(self, *lines, **environment):
+        program = Program(self, **environment)
+        program.tell(*lines)
+        return program
+
+    def top(self, *arguments, width=80, height=24, locale="C.UTF-8", after=""):
+        return Terminal(self, "'%s' top --interval 0.1 %s" % (vt.COMMAND, " ".join("'%s'" % a for a in arguments)), width, height, locale, after)
+
+    def places(self, screen):
+        """(live, function that called make()) of the lines of a list, from above."""
+        return [(m.group(1), m.group(2)) for m in re.finditer(r"^ *([\d.]+ \w+) +[\d.]+% .*make \([^)]*\) < (\w+)", screen, re.M)]

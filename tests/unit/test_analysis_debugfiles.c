@@ -1,167 +1,16 @@
 /*
- * Where names come from when they are not in the file itself: stripped libraries and what lies nearest, separate debug
- * files by build-id and by link, packed symbols, and what dwz has taken out. The libraries are made here with the
- * compiler and binutils; without them the tests are skipped.
+ * Where names come from when they are not in the library itself: separate debug files by build-id and by link, packed symbols, and
+ * what dwz has taken out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include <cmocka.h>
 
-#include "analysis/format.h"
 #include "analysis/modules.h"
-#include "analysis/objfile.h"
-#include "analysis/stack.h"
-#include "analysis/symbols.h"
-#include "recording/reader.h"
-#include "test_programs.h"
-#include "test_reader_fixture.h"
-
-/* In this order in .text (see the flags): exported and local functions, one without a size, a gap that is larger than any
- * neighbourhood, and code in a section of its own. */
-static const char source[] =
-    "extern int outside(int);\n"                                                               /* 1 */
-    "#define KEEP __attribute__((noinline, used))\n"                                           /* 2 */
-    "KEEP int first_public(int x) {\n"                                                         /* 3 */
-    "    return outside(x) + 1;\n"                                                             /* 4 */
-    "}\n"                                                                                      /* 5 */
-    "KEEP static int hidden_helper(int x) {\n"                                                 /* 6 */
-    "    return outside(x) + 2;\n"                                                             /* 7 */
-    "}\n"                                                                                      /* 8 */
-    "asm(\".text\\n.globl bare\\n.type bare,@function\\nbare: nop\\nnop\\nnop\\nnop\\n\"\n"    /* 9 */
-    "    \".type unsized,@function\\nunsized: nop\\nnop\\n.skip 0x9000\\n\");\n"               /* 10 */
-    "KEEP static int far_helper(int x) {\n"                                                    /* 11 */
-    "    return outside(x) + 3;\n"                                                             /* 12 */
-    "}\n"                                                                                      /* 13 */
-    "KEEP int last_public(int x) { return hidden_helper(x) + far_helper(x); }\n"               /* 14 */
-    "KEEP int alias_target(int x) { return outside(x) + 4; }\n"                                /* 15 */
-    "extern int __internal(int) __attribute__((alias(\"alias_target\")));\n"                   /* 16 */
-    "extern int a_weak(int) __attribute__((weak, alias(\"alias_target\")));\n"                 /* 17 */
-    "__attribute__((noinline, used, section(\"other_code\"))) static int elsewhere(int x) {\n" /* 18 */
-    "    return outside(x) + 5;\n"                                                             /* 19 */
-    "}\n";                                                                                     /* 20 */
-
-static bool possible;
-
-static int build(void **state)
-{
-    if (make_folder(state))
-        return -1;
-    put("lib.c", source);
-    possible =
-        vt_elfutils() &&
-        !shell(
-            "flags='-g -O1 -fPIC -shared -fno-toplevel-reorder -fno-optimize-sibling-calls'\n"
-            "${CC:-gcc} $flags -Wl,--build-id=sha1 -o lib.so lib.c || gcc $flags -Wl,--build-id=sha1 -o lib.so lib.c\n"
-            "gcc $flags -Wl,--build-id=none -o noid.so lib.c\n"
-            "strip -o stripped.so lib.so; strip -g -o full.so lib.so; objcopy --only-keep-debug lib.so lib.debug\n"
-            "strip -o noid-stripped.so noid.so; objcopy --only-keep-debug noid.so noid.debug");
-    unsetenv("VRAMTRACK_DEBUG_DIRS");
-    return 0;
-}
-
-#define NEED(condition)   \
-    do {                  \
-        if (!(condition)) \
-            skip();       \
-    } while (0)
-
-/* Looks an address up as the first question to a new symbolizer, and checks the one frame that comes. function NULL:
- * there is no answer. */
-static void check(const char *file, uint64_t address, const char *function, bool nearest, uint32_t line)
-{
-    struct vt_symbols *symbols = vt_symbols_open();
-    struct vt_symbol symbol;
-
-    assert_true(address > 1);
-    symbol = vt_symbols_find(symbols, in_folder(file), NULL, 0, address);
-    assert_int_equal(symbol.count, function ? 1 : 0);
-    if (function) {
-        assert_string_equal(symbol.frames[0].function, function);
-        assert_int_equal(symbol.frames[0].nearest, nearest);
-        assert_int_equal(symbol.frames[0].line, line);
-    }
-    vt_symbols_close(symbols);
-}
-
-static void test_nearest(void **state)
-{
-    (void)state;
-    NEED(possible);
-    check("stripped.so", address_of("first_public", "lib.so"), "first_public", false, 0);
-    check("stripped.so", address_of("hidden_helper", "lib.so") + 2, "first_public", true, 0);
-    check("stripped.so", address_of("bare", "lib.so") + 1, "bare", true, 0); /* who knows how long it is */
-    check("stripped.so", address_of("unsized", "lib.so") + 1, "bare", true, 0);
-    check("stripped.so", address_of("bare", "lib.so") + VT_OBJECT_NEAREST, "bare", true, 0);
-    check("stripped.so", address_of("bare", "lib.so") + VT_OBJECT_NEAREST + 1, NULL, false, 0);
-    check("stripped.so", address_of("far_helper", "lib.so"), NULL, false, 0);
-    check("stripped.so", address_of("last_public", "lib.so"), "last_public", false, 0);
-    check("stripped.so", address_of("elsewhere", "lib.so"), NULL, false, 0); /* another section */
-    check("stripped.so", section_address(".plt", "lib.so") + 0x12, NULL, false, 0);
-    check("stripped.so", section_address(".fini", "lib.so") + 1, NULL, false, 0);
-    check("stripped.so", section_address(".data", "lib.so") + 1, NULL, false, 0);
-    check("stripped.so", UINT64_MAX, NULL, false, 0);
-}
-
-/* What the views make of it: an address that is near something, not a function; and never the same place as another. */
-static void test_nearest_in_views(void **state)
-{
-    struct vt_symbols *symbols = vt_symbols_open();
-    struct vt_display_frame other;
-    struct vt_reading *reading;
-    struct vt_trace trace;
-    struct fixture f;
-    uint64_t helper = address_of("hidden_helper", "lib.so") + 2;
-    uint32_t module, stack;
-    char text[128], expected[128];
-
-    (void)state;
-    if (!possible) {
-        vt_symbols_close(symbols);
-        skip();
-    }
-    fixture_begin(&f);
-    fixture_header(&f)->start_unix_ns = UINT64_MAX / 2;
-    module = fixture_module(&f, in_folder("stripped.so"), 0);
-    stack = fixture_frame(&f, 0, module, helper + 1);
-    reading = vt_reading_from_memory(f.image, f.bytes);
-    assert_int_equal(vt_trace_build(&trace, reading, symbols, NULL, stack, 0), 0);
-    assert_int_equal(trace.count, 1);
-    assert_null(trace.frames[0].function);
-    assert_string_equal(trace.frames[0].nearest, "first_public");
-    snprintf(expected, sizeof expected, "stripped.so+0x%llx (after first_public)", (unsigned long long)helper + 1);
-    assert_string_equal(vt_format_place(text, sizeof text, &trace.frames[0]), expected);
-    other = trace.frames[0];
-    assert_true(vt_same_place(&trace.frames[0], &other));
-    other.offset++;
-    assert_false(vt_same_place(&trace.frames[0], &other));
-    vt_trace_free(&trace);
-    vt_reading_close(reading);
-    fixture_end(&f);
-    vt_symbols_close(symbols);
-}
-
-/* With the local functions at hand, one without a size ends where the next one begins. */
-static void test_full_table(void **state)
-{
-    (void)state;
-    NEED(possible);
-    check("full.so", address_of("bare", "lib.so") + 1, "bare", false, 0);
-    check("full.so", address_of("unsized", "lib.so") + 1, "unsized", false, 0);
-    check("lib.so", address_of("hidden_helper", "lib.so") + 1, "hidden_helper", false, 6);
-    check("lib.so", address_of("elsewhere", "lib.so") + 1, "elsewhere", false, 18);
-}
-
-/* Of several names the exported one that is not for internal use. */
-static void test_alias(void **state)
-{
-    (void)state;
-    NEED(possible);
-    check("stripped.so", address_of("__internal", "lib.so"), "alias_target", false, 0);
-}
+#include "test_debugfiles_fixture.h"
 
 static void test_debug_link(void **state)
 {
@@ -389,54 +238,9 @@ static void test_dwz(void **state)
     unsetenv("VRAMTRACK_DEBUG_DIRS");
 }
 
-/* A file without a build-id that was changed after it had been seen in use. */
-static void test_newer_file(void **state)
-{
-    const uint64_t year = 365ull * 86400 * 1000000000;
-    struct vt_symbols *symbols = vt_symbols_open();
-    uint64_t at = address_of("first_public", "noid.so") + 1, now = (uint64_t)time(NULL) * 1000000000;
-
-    (void)state;
-    if (!possible) {
-        vt_symbols_close(symbols);
-        skip();
-    }
-    assert_int_equal(vt_symbols_find_used(symbols, in_folder("noid.so"), NULL, 0, now + year, at).count, 1);
-    assert_int_equal(vt_symbols_notes(symbols), 0);
-    assert_int_equal(vt_symbols_find_used(symbols, in_folder("noid.so"), NULL, 0, now - year, at).count, 0);
-    assert_int_equal(vt_symbols_notes(symbols), 1);
-    assert_non_null(strstr(vt_symbols_note(symbols, 0), "noid.so: it was changed after"));
-    vt_symbols_close(symbols);
-}
-
-/* Names that lead to something else in every process are not followed. */
-static void test_no_files(void **state)
-{
-    static const char *const names[] = {"/proc/self/exe",     "/proc/self/fd/0", "/dev/fd/0",
-                                        "/memfd:x (deleted)", "[vdso]",          ""};
-    struct vt_object object;
-    size_t i;
-
-    (void)state;
-    NEED(vt_elfutils());
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        vt_object_open(&object, names[i], NULL, 0);
-        assert_string_equal(object.problem, "it is no file");
-        assert_null(object.main);
-        vt_object_close(&object);
-    }
-    vt_object_open(&object, "/bin/ls (deleted)", NULL, 0);
-    assert_string_equal(object.problem, "the file was deleted or replaced while it was in use");
-    vt_object_close(&object);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_nearest_in_views),
-        cmocka_unit_test(test_full_table),
-        cmocka_unit_test(test_alias),
         cmocka_unit_test(test_debug_link),
         cmocka_unit_test(test_debug_link_sum),
         cmocka_unit_test(test_debug_link_to_nowhere),
@@ -445,8 +249,6 @@ int main(void)
         cmocka_unit_test(test_packed_symbols),
         cmocka_unit_test(test_damaged_packed_symbols),
         cmocka_unit_test(test_dwz),
-        cmocka_unit_test(test_newer_file),
-        cmocka_unit_test(test_no_files),
     };
 
     return cmocka_run_group_tests(tests, build, remove_folder);

@@ -11,82 +11,8 @@
 
 #include <cmocka.h>
 
-#include "preload/ledger.h"
-#include "preload/phase.h"
 #include "preload/range.h"
-#include "preload/resolve.h"
-#include "preload/state.h"
-
-/* ---- what the ledger needs of the rest of the library ---- */
-
-struct vt_state vt_state;
-__thread struct vt_tls vt_tls;
-static uint64_t now;
-
-bool vt_state_lock(bool start)
-{
-    (void)start;
-    return true;
-}
-
-void vt_state_unlock(void)
-{
-}
-
-bool vt_state_recording(void)
-{
-    return vt_state.writer.state != VT_WRITER_CLOSED;
-}
-
-uint64_t vt_now(void)
-{
-    return now;
-}
-
-uint32_t vt_thread_new(void)
-{
-    return 0;
-}
-
-uint32_t vt_intern(const char *text)
-{
-    return vt_writer_string(&vt_state.writer, text, strlen(text));
-}
-
-const char *vt_entry_name(unsigned e)
-{
-    return e == 1 ? "cuMemAlloc_v2" : "other";
-}
-
-static char directory[] = "/tmp/vt-phase-XXXXXX";
-
-static void open_writer(uint64_t limit)
-{
-    struct vt_writer_options o = {.directory = directory,
-                                  .program = "ledger",
-                                  .host = "here",
-                                  .pid = 1,
-                                  .rank = -1,
-                                  .start_unix_ns = 1000000,
-                                  .limit_bytes = limit,
-                                  .events = 4096};
-    now = 0;
-    vt_ledger_forget();
-    vt_phase_forget();
-    assert_true(vt_writer_open(&vt_state.writer, &o));
-    assert_int_equal(vt_state.writer.state, VT_WRITER_FILE);
-}
-
-static void close_writer(void)
-{
-    assert_int_equal(unlink(vt_state.writer.path), 0);
-    vt_writer_abandon(&vt_state.writer);
-}
-
-static void *record(enum vt_section section, uint64_t i)
-{
-    return vt_writer_at(&vt_state.writer, section, i);
-}
+#include "test_ledger_fixture.h"
 
 /* The same stack in another phase, or another named range, is another place. */
 static void test_sites_by_phase_and_range(void **state)
@@ -253,9 +179,6 @@ int main(void)
         cmocka_unit_test(test_range_names),
         cmocka_unit_test(test_range_in_signal_handler),
     };
-    if (!mkdtemp(directory))
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(directory);
-    return failed;
+
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -273,6 +273,43 @@ static void test_without_build_id(void **state)
     fixture_end(&f);
 }
 
+/* One symbolizer looks at recordings that come and go: names are those of the recording that is asked about, though the next
+ * one may lie where the last one was. */
+static void test_names_of_recordings_one_after_the_other(void **state)
+{
+    unsigned i;
+    char text[16];
+    struct vt_symbols *symbols = vt_symbols_open();
+
+    (void)state;
+    assert_non_null(symbols);
+    for (i = 0; i < 100; i++) {
+        struct vt_frame_name name = {.where = 0x1234, .flags = VT_NAME_LAST};
+        struct vt_reading *reading;
+        struct vt_symbol symbol;
+        struct fixture f;
+        uint32_t frame;
+
+        fixture_begin(&f);
+        snprintf(text, sizeof text, "name_%u", i);
+        if (i & 1)
+            fixture_string(&f, "what comes behind lies elsewhere");
+        name.module = fixture_module(&f, "/nowhere/demo", 0);
+        name.function = fixture_string(&f, text);
+        fixture_add(&f, VT_NAMES, &name);
+        frame = fixture_frame(&f, 0, name.module, 0x1234);
+        reading = vt_reading_from_memory(f.image, f.bytes);
+        assert_non_null(reading);
+        symbol = vt_symbols_frame(symbols, reading, vt_reading_frame(reading, frame), NULL);
+        assert_int_equal(symbol.count, 1);
+        assert_string_equal(symbol.frames[0].function, text);
+        vt_symbols_forget(symbols, reading);
+        vt_reading_close(reading);
+        fixture_end(&f);
+    }
+    vt_symbols_close(symbols);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_stack_of_a_file_that_is_gone),
         cmocka_unit_test(test_two_readings),
         cmocka_unit_test(test_without_build_id),
+        cmocka_unit_test(test_names_of_recordings_one_after_the_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

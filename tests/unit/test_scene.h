@@ -40,6 +40,13 @@ static inline void begin(void)
     next = BASE;
 }
 
+/* The same with one segment of 8 GiB, which everything lies in. */
+static inline void begin_with_segment(void)
+{
+    begin();
+    hold(&t, segment_place(&t, "main", 1), BASE, 8 * GIB);
+}
+
 /* The analysis at a moment of the recording as it is now. */
 static inline void look(const char *moment)
 {
@@ -84,6 +91,11 @@ static inline uint32_t library_place(const char *function, uint32_t line, const 
     return place(&t, t.tensor, 0, fixture_python(&t.f, own, file, inner, 100));
 }
 
+static inline uint32_t driver_total(unsigned kind, int device)
+{
+    return fixture_total(&t.f, VT_LEVEL_DRIVER, kind, device, 0, 0, 0, 0, 0);
+}
+
 /* A place in the program's own native code that allocates from the driver; total: of which kind and device. */
 static inline uint32_t native_place(uint32_t total, uint64_t where)
 {
@@ -110,6 +122,23 @@ static inline const struct vt_finding *titled(const char *text)
         if (strstr(o.a.findings.list[i].title, text))
             return &o.a.findings.list[i];
     return NULL;
+}
+
+/* Nothing leaks, and nothing grows for certain or likely. */
+static inline void check_no_alarm(void)
+{
+    assert_false(has_family(&o, VT_FAMILY_LEAK));
+    assert_null(find(&o, VT_FAMILY_GROWTH, VT_LIKELY));
+    assert_null(find(&o, VT_FAMILY_GROWTH, VT_CERTAIN));
+}
+
+/* What was found out about the segments on GPU 0, which there has to be. */
+static inline const struct vt_pools *pools(void)
+{
+    const struct vt_pools *p = vt_fragmentation_of(&o.a.model.fragmentation, 0);
+
+    assert_non_null(p);
+    return p;
 }
 
 #endif

@@ -11,103 +11,75 @@
 
 #include <cmocka.h>
 
-#include "test_tensor_fixture.h"
+#include "test_verdict_fixture.h"
 
 #define TURNS 24
 
-static uint64_t next; /* address of the next allocation */
-static uint32_t code; /* offset of the next place in the program */
+static uint32_t code = 0x1000; /* offset of the next place in the program */
 
-static void event(struct tensors *t, uint32_t type, uint32_t site)
+static void event(uint32_t type, uint32_t site)
 {
-    struct vt_event e = {.time_ns = t->now, .type = (uint8_t)type, .site = site};
+    struct vt_event e = {.time_ns = t.now, .type = (uint8_t)type, .site = site};
 
-    fixture_add(&t->f, VT_EVENTS, &e);
+    fixture_add(&t.f, VT_EVENTS, &e);
 }
 
 /* A line of the program that allocates from the driver. */
-static uint32_t own_place(struct tensors *t)
+static uint32_t own_place(void)
 {
     code += 0x10;
-    return place(t, t->driver, fixture_frame(&t->f, fixture_frame(&t->f, 0, t->app, code), t->ours, 0x77), 0);
+    return native_place(t.driver, code);
 }
 
-static uint32_t keep(struct tensors *t, uint32_t site, uint64_t bytes)
+static uint32_t allocate(uint32_t site, uint64_t bytes)
 {
-    event(t, VT_EVENT_ALLOC, site);
-    next += bytes;
-    return hold(t, site, next - bytes, bytes);
+    event(VT_EVENT_ALLOC, site);
+    return keep(site, bytes);
 }
 
 /* Allocated and freed again. */
-static void use(struct tensors *t, uint32_t site, uint64_t bytes)
+static void use(uint32_t site, uint64_t bytes)
 {
-    event(t, VT_EVENT_ALLOC, site);
-    book(t, site, bytes, false);
-    event(t, VT_EVENT_FREE, site);
-    t->now += SECOND / 1000;
+    event(VT_EVENT_ALLOC, site);
+    book(&t, site, bytes, false);
+    event(VT_EVENT_FREE, site);
+    t.now += SECOND / 1000;
 }
 
-static void refuse(struct tensors *t, uint64_t bytes, uint64_t free_bytes)
+/* The driver refuses a request of the program's own. */
+static void refuse(uint64_t bytes, uint64_t free_bytes)
 {
-    uint32_t stack = fixture_frame(&t->f, 0, t->app, 0x42); /* adding one may move the image */
-    struct vt_failure *failure = (struct vt_failure *)fixture_record(&t->f, VT_FAILURES, refused(t, 0, bytes, "oom-1"));
+    uint32_t stack = fixture_frame(&t.f, 0, t.app, 0x42);
 
-    failure->kind = VT_FAILURE_OOM;
-    failure->code = 2;
-    failure->driver_visible = 1;
-    failure->stack = stack;
-    failure->total_bytes = 16 * GIB;
-    failure->free_bytes = free_bytes;
+    refused_by_driver(0, stack, bytes, free_bytes);
 }
 
-static void begin(struct tensors *t)
-{
-    tensors_begin(t);
-    next = BASE;
-    code = 0x1000;
-}
-
-/* The verdict on the failure, and nothing likely beside it. */
-static const struct vt_finding *verdict(struct opened *o, struct tensors *t, enum vt_family family)
-{
-    const struct vt_finding *finding;
-
-    open_at(o, &t->f, "oom-1");
-    finding = find(o, family, VT_LIKELY);
-    if (!finding)
-        fail_msg("found: %s", o->a.findings.list[0].title);
-    return finding;
-}
-
-static uint32_t leaking_loop(struct tensors *t)
+static uint32_t leaking_loop(void)
 {
     uint32_t weights, temporary, kept, i;
 
-    begin(t);
-    weights = own_place(t);
-    temporary = own_place(t);
-    kept = own_place(t);
+    begin();
+    weights = own_place();
+    temporary = own_place();
+    kept = own_place();
     for (i = 0; i < 6; i++)
-        keep(t, weights, 512 * MIB);
+        allocate(weights, 512 * MIB);
     for (i = 0; i < TURNS; i++) {
-        use(t, temporary, 128 * MIB);
-        keep(t, kept, 512 * MIB);
+        use(temporary, 128 * MIB);
+        allocate(kept, 512 * MIB);
     }
-    refuse(t, GIB, 512 * MIB);
+    refuse(GIB, 512 * MIB);
     return kept;
 }
 
 static void test_round_by_round(void **state)
 {
     const struct vt_finding *finding;
-    struct opened o;
-    struct tensors t;
     uint32_t kept;
 
     (void)state;
-    kept = leaking_loop(&t);
-    finding = verdict(&o, &t, VT_FAMILY_LEAK);
+    kept = leaking_loop();
+    finding = verdict(VT_FAMILY_LEAK);
     assert_string_equal(finding->title, "GPU 0 filled up round by round: 12.00 GiB of the 15.00 GiB that this process "
                                         "held were allocated again and again, and kept.");
     assert_int_equal(finding->site_count, 1);
@@ -117,49 +89,39 @@ static void test_round_by_round(void **state)
     assert_int_equal(finding->advice[0].saves_bytes, 12 * GIB);
     assert_true(finding->advice[0].enough);
     assert_false(has_family(&o, VT_FAMILY_CAPACITY));
-    close_it(&o);
-    tensors_end(&t);
 }
 
 /* The report that the process writes itself has no events: the same by time. */
 static void test_without_events(void **state)
 {
     const struct vt_finding *finding;
-    struct opened o;
-    struct tensors t;
 
     (void)state;
-    leaking_loop(&t);
+    leaking_loop();
     fixture_section(&t.f, VT_EVENTS)->count = 0;
-    finding = verdict(&o, &t, VT_FAMILY_LEAK);
+    finding = verdict(VT_FAMILY_LEAK);
     assert_non_null(strstr(finding->title, "GPU 0 filled up bit by bit: 12.00 GiB of the 15.00 GiB"));
-    close_it(&o);
-    tensors_end(&t);
 }
 
 /* Weights are loaded, one after the other, and nothing is freed meanwhile. */
 static void test_loader(void **state)
 {
-    struct opened o;
-    struct tensors t;
     uint32_t weights, header, i;
     bool events;
 
     (void)state;
     for (events = false;; events = true) {
-        begin(&t);
-        header = own_place(&t);
-        weights = own_place(&t);
-        use(&t, header, MIB);
+        begin();
+        header = own_place();
+        weights = own_place();
+        use(header, MIB);
         for (i = 0; i < 30; i++)
-            keep(&t, weights, 512 * MIB);
-        refuse(&t, GIB, 512 * MIB);
+            allocate(weights, 512 * MIB);
+        refuse(GIB, 512 * MIB);
         if (!events)
             fixture_section(&t.f, VT_EVENTS)->count = 0;
-        verdict(&o, &t, VT_FAMILY_CAPACITY);
+        verdict(VT_FAMILY_CAPACITY);
         assert_false(has_family(&o, VT_FAMILY_LEAK));
-        close_it(&o);
-        tensors_end(&t);
         if (events)
             break;
     }
@@ -168,27 +130,23 @@ static void test_loader(void **state)
 /* All that is held was made before the loop began. */
 static void test_made_once(void **state)
 {
-    struct opened o;
-    struct tensors t;
     uint32_t buffers, temporary, i;
     bool events;
 
     (void)state;
     for (events = false;; events = true) {
-        begin(&t);
-        buffers = own_place(&t);
-        temporary = own_place(&t);
+        begin();
+        buffers = own_place();
+        temporary = own_place();
         for (i = 0; i < 30; i++)
-            keep(&t, buffers, 512 * MIB);
+            allocate(buffers, 512 * MIB);
         for (i = 0; i < TURNS; i++)
-            use(&t, temporary, 128 * MIB);
-        refuse(&t, GIB, 512 * MIB);
+            use(temporary, 128 * MIB);
+        refuse(GIB, 512 * MIB);
         if (!events)
             fixture_section(&t.f, VT_EVENTS)->count = 0;
-        verdict(&o, &t, VT_FAMILY_CAPACITY);
+        verdict(VT_FAMILY_CAPACITY);
         assert_false(has_family(&o, VT_FAMILY_LEAK));
-        close_it(&o);
-        tensors_end(&t);
         if (events)
             break;
     }
@@ -197,57 +155,49 @@ static void test_made_once(void **state)
 /* The last so many results are kept: what is older has been freed. */
 static void test_ring(void **state)
 {
-    struct opened o;
-    struct tensors t;
     uint32_t ring, slots[10], i;
 
     (void)state;
-    begin(&t);
-    ring = own_place(&t);
+    begin();
+    ring = own_place();
     for (i = 0; i < 4 * TURNS; i++) {
         if (i >= 10) {
-            event(&t, VT_EVENT_FREE, ring);
+            event(VT_EVENT_FREE, ring);
             unlive(&t, slots[i % 10]);
         }
-        slots[i % 10] = keep(&t, ring, 1536 * MIB);
+        slots[i % 10] = allocate(ring, 1536 * MIB);
     }
-    refuse(&t, 2 * GIB, GIB);
-    verdict(&o, &t, VT_FAMILY_CAPACITY);
+    refuse(2 * GIB, GIB);
+    verdict(VT_FAMILY_CAPACITY);
     assert_false(has_family(&o, VT_FAMILY_LEAK));
-    close_it(&o);
-    tensors_end(&t);
 }
 
 /* A leak beside large buffers is not what filled the card. */
 static void test_small_leak(void **state)
 {
-    struct opened o;
-    struct tensors t;
     uint32_t buffers, temporary, kept, i;
 
     (void)state;
-    begin(&t);
-    buffers = own_place(&t);
-    temporary = own_place(&t);
-    kept = own_place(&t);
+    begin();
+    buffers = own_place();
+    temporary = own_place();
+    kept = own_place();
     for (i = 0; i < 28; i++)
-        keep(&t, buffers, 512 * MIB);
+        allocate(buffers, 512 * MIB);
     for (i = 0; i < TURNS; i++) {
-        use(&t, temporary, 128 * MIB);
-        keep(&t, kept, 32 * MIB);
+        use(temporary, 128 * MIB);
+        allocate(kept, 32 * MIB);
     }
-    refuse(&t, 2 * GIB, GIB);
-    verdict(&o, &t, VT_FAMILY_CAPACITY);
+    refuse(2 * GIB, GIB);
+    verdict(VT_FAMILY_CAPACITY);
     assert_false(has_family(&o, VT_FAMILY_LEAK));
-    close_it(&o);
-    tensors_end(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_by_round), cmocka_unit_test(test_without_events), cmocka_unit_test(test_loader),
-        cmocka_unit_test(test_made_once),      cmocka_unit_test(test_ring),           cmocka_unit_test(test_small_leak),
+        SCENE(test_round_by_round), SCENE(test_without_events), SCENE(test_loader),
+        SCENE(test_made_once),      SCENE(test_ring),           SCENE(test_small_leak),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 
 UNIT_LINK_test_phase := preload/ledger.o preload/phase.o preload/range.o preload/step.o preload/arena.o
 UNIT_LINK_test_ledger := preload/ledger.o preload/phase.o preload/range.o preload/step.o preload/arena.o
+UNIT_LINK_test_ledger_random := $(UNIT_LINK_test_ledger)
 UNIT_LINK_test_clock := preload/clock.o
 UNIT_LINK_test_python_lines := preload/python/lines.o
 UNIT_LINK_test_python_copies := preload/python/copies.o preload/python/offsets.o

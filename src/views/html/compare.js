@@ -14,9 +14,11 @@ const compare = {
   pitch: 1
 };
 
+const keyOf = show => show === "categories" ? "table_bytes" : show;
+
 /* [{name, css, values: by rank}], the lowest first. */
 function layersOf(show) {
-  const key = show === "categories" ? "live_bytes" : show, layers = [];
+  const key = keyOf(show), layers = [];
   const rest = ranks.map(r => r[key]), add = (name, colour, values) => {
     values.forEach((v, i) => {
       rest[i] -= v;
@@ -26,8 +28,8 @@ function layersOf(show) {
   if (show === "categories") {
     for (const name of CATEGORY_NAMES)
       add(name === "other" ? "other tensors" : name, css("c-" + name),
-          ranks.map(r => r.categories ? r.categories[name] : 0));
-    add("cached but unused", css("c-cached"), ranks.map(r => r.cached_unused || 0));
+          ranks.map(r => r.breakdown ? r.breakdown.categories[name] : 0));
+    add("cached but unused", css("c-cached"), ranks.map(r => r.breakdown ? r.breakdown.cached : 0));
   } else {
     const by = key === "peak_bytes" ? "at_peak_bytes" : "live_bytes", all = ranks.map((r, i) => amountsOf(i));
     const top = [...sites].sort((a, b) => b[by] - a[by]).slice(0, LAYERS).filter(site => site[by] > 0);
@@ -36,12 +38,21 @@ function layersOf(show) {
     top.forEach((site, i) => add(site.label, placeColour(site.label), all.map(a => of(site, a))));
     add("all other places", css("c-rest"), all.map(a => sum(a) - d3.sum(top, site => of(site, a))));
   }
-  const what = show === "categories" ? "not in tensors" : "in no place: cached, or small";
-  layers.push({name: what, colour: css("c-free"), values: rest.map(v => Math.max(0, v))});
+  layers.push(show === "categories" ?
+          {
+            name: "not tensors",
+            colour: css("c-library"),
+            values: ranks.map(r => r.breakdown ? r.breakdown.not_tensors : r.table_bytes)
+          } :
+          {name: "in no place: cached, or small", colour: css("c-free"), values: rest.map(v => Math.max(0, v))});
   return layers.filter(layer => layer.values.some(v => v > 0));
 }
 
-const compareKey = () => compare.show === "peak_bytes" ? "peak_bytes" : "live_bytes";
+const compareKey = () => keyOf(compare.show);
+
+/* Is the figure a rank's peak? Of its categories it may be what was live when it ended. */
+const isPeak = (r, key) =>
+    key === "peak_bytes" || key === "table_bytes" && (!r.breakdown || r.breakdown.moment === "peak");
 
 function orderedRanks() {
   const key = compareKey();
@@ -113,7 +124,7 @@ function drawCompare() {
           })
       .on("click", () => chooseRank(list[Math.floor((d3.event.offsetX - AXIS) / pitch)].id));
   box.setAttribute("aria-label",
-      ranks.length + " ranks, " + (key === "peak_bytes" ? "peak" : "live") + " from " +
+      ranks.length + " ranks, " + (ranks.every(r => isPeak(r, key)) ? "peak" : "live") + " from " +
           bytes(d3.min(list, r => r[key])) + " to " + bytes(d3.max(list, r => r[key])) + ", median " +
           bytes(medians[key]));
   box.dataset.median = medians[key];
@@ -159,7 +170,7 @@ function pointAt(i, event) {
   if (!r) return;
   showTip(event, [
     r.name + (severalHosts ? " on " + r.host : "") + (r.device === null ? "" : ", " + gpu(r.device)),
-    bytes(r[key]) + (key === "peak_bytes" ? " at the peak, " : " live, ") + againstMedian(r, key),
+    bytes(r[key]) + (isPeak(r, key) ? " at the peak, " : " live, ") + againstMedian(r, key),
     (r.out_of_memory ? "ran out of memory, " : "") + r.end_words, r.finding
   ]);
   legendOf(r.id);
@@ -220,6 +231,11 @@ function compareKeyDown(e) {
   e.preventDefault();
 }
 
+function categoriesName() {
+  const peaks = ranks.filter(r => isPeak(r, "table_bytes")).length;
+  return (peaks === ranks.length ? "the peak, " : peaks ? "" : "live, ") + "by category";
+}
+
 function writeCompare() {
   const set = key => value => {
     compare[key] = value;
@@ -229,7 +245,7 @@ function writeCompare() {
       .append(choice("Show", "compare-show",
                   [
                     ["peak_bytes", "the peak, by place"], ["live_bytes", "live, by place"],
-                    ...(tensorsKnown ? [["categories", "live, by category"]] : [])
+                    ...(tensorsKnown ? [["categories", categoriesName()]] : [])
                   ],
                   compare.show, set("show")),
           choice("Order", "compare-order", [["rank", "by rank"], ["size", "by size"]], compare.order, set("order")),

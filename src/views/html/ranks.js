@@ -11,9 +11,10 @@ const ranks = data.ranks.map((rank, i) => ({
   bad: rank.out_of_memory                   ? "out of memory" :
       rank.end === "killed"                 ? "died" :
       rank.end === "exit" && rank.exit_code ? "failed" :
-                                              ""
+                                              "",
+  table_bytes: rank.breakdown ? rank.breakdown.bytes : rank.peak_bytes /* what the columns of the table add up to */
 }));
-const severalHosts = new Set(ranks.map(r => r.host)).size > 1, tensorsKnown = ranks.some(r => r.categories);
+const severalHosts = new Set(ranks.map(r => r.host)).size > 1, tensorsKnown = ranks.some(r => r.breakdown);
 const median = data.median === null ? null : ranks[data.median];
 for (const s of data.skew)
   if (ranks[s.index]) ranks[s.index].uneven = s.difference > 0 ? "more" : "less";
@@ -21,7 +22,7 @@ for (const s of data.skew)
 /* Where no rank is the median one, the lower one of two. */
 const medianOf = list => list.length ? [...list].sort((a, b) => a - b)[Math.floor((list.length - 1) / 2)] : 0;
 const medians = {};
-for (const [key, at] of [["peak_bytes", data.median], ["live_bytes", data.median_live]])
+for (const [key, at] of [["peak_bytes", data.median], ["live_bytes", data.median_live], ["table_bytes", data.median]])
   medians[key] = ranks[at] ? ranks[at][key] : medianOf(ranks.map(r => r[key]));
 
 /* --- what a rank holds at each place --- */
@@ -69,9 +70,10 @@ function rankDetail(r) {
           ": peak " + bytes(d.peak_bytes) + ", live " + bytes(d.live_bytes) +
           (d.context_bytes === null ? "" : ", context " + bytes(d.context_bytes)) + (d.uuid ? ", " + d.uuid : ""));
   const facts = [
-    ["program", r.program], ["host", r.host], ["local rank", r.local_rank], ["figures of", r.moment],
-    ["end", r.end_words], ["steps", r.steps ? count(r.steps) : null], ["finding", r.finding],
-    ["missing from the recording", r.missing], ["recording", r.recording]
+    ["program", r.program], ["host", r.host], ["local rank", r.local_rank], ["live at", r.moment],
+    ["categories at", r.breakdown && r.breakdown.moment], ["end", r.end_words],
+    ["steps", r.steps ? count(r.steps) : null], ["finding", r.finding], ["missing from the recording", r.missing],
+    ["recording", r.recording]
   ];
   return el("div", {class: "rank-detail"},
       el("dl", null, ...facts.filter(f => f[1] !== null && f[1] !== "").flatMap(([n,
@@ -101,7 +103,8 @@ const rankLink = id => ranks[id] ? el("a", {
 function writeRanks() {
   for (const r of ranks) {
     r.against = r.peak_bytes - medians.peak_bytes;
-    for (const name of CATEGORY_NAMES) r["c_" + name] = r.categories ? r.categories[name] : null;
+    for (const name of CATEGORY_NAMES) r["c_" + name] = r.breakdown ? r.breakdown.categories[name] : null;
+    for (const name of ["cached", "not_tensors"]) r["c_" + name] = r.breakdown ? r.breakdown[name] : null;
   }
   const text = (key, name, more) =>
       ({key, name, tight: true, words: true, cell: (r, look) => el("td", look, r[key]), ...more});
@@ -130,14 +133,16 @@ function writeRanks() {
       value: r => r.device === null ? -1 : r.device,
       cell: (r, look) => el("td", {...look, "data-value": r.device}, r.device === null ? "" : String(r.device))
     },
-    {key: "peak_bytes", name: "Peak", bytes: true}, {
+    {key: "peak_bytes", name: "Peak", bytes: true},
+    ...(ranks.some(r => r.against) ? [{
       key: "against",
       name: "To the median",
       bytes: true,
       tight: true,
       cell: (r, look) =>
           el("td", {...look, title: exact(r.against), "data-bytes": r.against}, r.against ? signed(r.against) : "")
-    },
+    }] :
+                                     []),
     {key: "live_bytes", name: "Live", bytes: true, sum: true}, {
       key: "end_words",
       name: "End",
@@ -147,7 +152,9 @@ function writeRanks() {
     },
     ...CATEGORY_NAMES.filter(n => ranks.some(r => r["c_" + n]))
         .map(n => known("c_" + n, n === "other" ? "Other" : n[0].toUpperCase() + n.slice(1))),
-    ...(tensorsKnown ? [known("cached_unused", "Cached")] : []),
+    ...[["c_cached", "Cached"], ["c_not_tensors", "Not tensors"]].filter(([key]) => ranks.some(r => r[key])).map(([
+      key, name
+    ]) => known(key, name)),
     ...(ranks.some(r => r.steps) ? [{key: "steps", name: "Steps", tight: true}] : []),
     ...(ranks.some(r => r.finding) ?
             [text("finding", "Finding",
@@ -175,6 +182,10 @@ function writeRanks() {
     })]
   });
   rankTable.draw();
+  if (tensorsKnown)
+    byId("ranks-tools")
+        .after(el("p", {class: "hint", id: "ranks-when"},
+            "What memory consists of (parameters to not tensors): " + data.breakdown_at + "."));
   if (data.helpers.length || data.left_out.helpers)
     byId("ranks-tools")
         .after(el("p", {class: "hint"},
