@@ -142,18 +142,27 @@ static void show_tensorflow_dump(struct vt_finding_builder *b, struct vt_finding
                         (int)(length < 256 ? length : 256), prefix);
 }
 
-static void show_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_failure *failure)
+static void show_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
-    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES];
-    uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes;
+    const struct vt_failure *failure = r->failure;
+    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES], four[VT_FORMAT_BYTES];
+    uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes, context;
 
-    if (!failure->total_bytes || failure->free_bytes > failure->total_bytes)
+    if (!failure->total_bytes || failure->free_bytes > failure->total_bytes || own > used)
         return;
-    if (own <= used)
+    vt_format_bytes(one, used);
+    vt_format_bytes(two, own);
+    context = r->device && r->device->context_known ? r->device->context : 0;
+    if (context && context <= used - own)
+        vt_add_evidence(b, finding,
+                        "Of the %s in use, this process had allocated %s; %s is CUDA's context and code, %s is other "
+                        "processes and unaccounted.",
+                        one, two, vt_format_bytes(three, context), vt_format_bytes(four, used - own - context));
+    else
         vt_add_evidence(
             b, finding,
-            "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.",
-            vt_format_bytes(one, used), vt_format_bytes(two, own), vt_format_bytes(three, used - own));
+            "Of the %s in use, this process had allocated %s; %s is other processes, CUDA's context and code.", one,
+            two, vt_format_bytes(three, used - own));
 }
 
 void vt_show_pools(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
@@ -307,7 +316,7 @@ static void show_request(struct vt_finding_builder *b, struct vt_finding *findin
     char place[VT_PLACE_BYTES], range[VT_FORMAT_RANGE];
 
     if (!r->host) {
-        show_usage(b, finding, r->failure);
+        show_usage(b, finding, r);
         if (!finding->site_count)
             vt_show_largest(b, finding, r);
     }

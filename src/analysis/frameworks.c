@@ -94,5 +94,7 @@ uint64_t vt_frameworks_arena(const struct vt_model *m, int device)
 
 bool vt_frameworks_cannot_grow(const struct vt_model *m, const struct vt_failure *failure)
 {
-    return vt_refused_by_framework(failure) && vt_frameworks_arena(m, failure->device);
+    unsigned frameworks = vt_frameworks_on(m, failure->device);
+
+    return vt_refused_by_framework(failure) && frameworks && !(frameworks & ~PREALLOCATES);
 }

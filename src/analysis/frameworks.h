@@ -27,7 +27,8 @@ const char *vt_frameworks_tensors(unsigned frameworks);
  */
 uint64_t vt_frameworks_arena(const struct vt_model *model, int device);
 
-/* Was it an arena's own refusal? Nothing is added to an arena: only what is free in it counts. */
+/* Did an allocator refuse that asks the driver until it has all that it may take (XLA's, TensorFlow's)? Then only what was free in
+ * its memory counts. */
 bool vt_frameworks_cannot_grow(const struct vt_model *model, const struct vt_failure *failure);
 
 #endif

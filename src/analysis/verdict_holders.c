@@ -38,19 +38,21 @@ static struct vt_finding *listed_others(struct vt_finding_builder *b, const stru
         sum += d->others[i].bytes;
     if (!sum || sum < r->missing)
         return NULL;
-    finding = vt_new_finding(b, VT_FAMILY_OTHER_PROCESS,
-                             sum >= r->total / OTHERS_DIVISOR || sum >= r->failure->reserved_bytes ? VT_LIKELY
-                                                                                                   : VT_POSSIBLE,
-                             "%u other process%s held %s of the %s of GPU %d: without them %s would have fit.",
-                             d->other_count, d->other_count == 1 ? "" : "es", vt_format_bytes(bytes, sum),
-                             vt_format_bytes(total, r->total), r->failure->device, r->asked);
+    finding = vt_new_finding(
+        b, VT_FAMILY_OTHER_PROCESS,
+        sum >= r->total / OTHERS_DIVISOR || sum >= r->failure->reserved_bytes ? VT_LIKELY : VT_POSSIBLE,
+        "%u other process%s held %s of the %s of GPU %d: without %s %s would have fit.", d->other_count,
+        d->other_count == 1 ? "" : "es", vt_format_bytes(bytes, sum), vt_format_bytes(total, r->total),
+        r->failure->device, d->other_count == 1 ? "it" : "them", r->asked);
     for (i = 0; i < d->other_count && i < VT_SHOWN_MAX; i++)
         vt_add_evidence(b, finding, "%s (pid %u) held %s.", d->others[i].name[0] ? d->others[i].name : "A process",
                         d->others[i].pid, vt_format_bytes(bytes, d->others[i].bytes));
     if (same && d->context_known && d->context)
         vt_add_evidence(b, finding, "%u of them run%s %s too, each with a CUDA context of its own: about %s, as here.",
                         same, same == 1 ? "s" : "", name, vt_format_bytes(bytes, d->context));
-    vt_add_advice(b, finding, sum, "End them, wait for them, or use another GPU (CUDA_VISIBLE_DEVICES).");
+    vt_add_advice(b, finding, sum,
+                  d->other_count == 1 ? "End it, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES)."
+                                      : "End them, wait for them, or use another GPU (CUDA_VISIBLE_DEVICES).");
     if (same)
         vt_add_advice(b, finding, d->others[0].bytes,
                       "%u of them run%s %s, as this process does: give each rank or worker its own GPU "

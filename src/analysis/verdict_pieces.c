@@ -176,7 +176,12 @@ struct vt_finding *vt_verdict_pieces(struct vt_finding_builder *b, const struct 
     show_room(b, finding, r);
     if (r->frameworks & 1u << VT_FRAMEWORK_TORCH)
         advise_torch(b, finding, r, usable);
-    else if (r->frameworks == 1u << VT_FRAMEWORK_TENSORFLOW)
+    if (r->frameworks & 1u << VT_FRAMEWORK_TORCH && r->by_framework && f->total_bytes &&
+        f->free_bytes >= f->requested_bytes)
+        vt_add_advice(b, finding, f->free_bytes,
+                      "Raise torch.cuda.set_per_process_memory_fraction: the limit is PyTorch's own, and the card had "
+                      "room.");
+    if (r->frameworks == 1u << VT_FRAMEWORK_TENSORFLOW)
         vt_add_advice(b, finding, usable, "Set TF_GPU_ALLOCATOR=cuda_malloc_async.");
     else if (r->frameworks == 1u << VT_FRAMEWORK_JAX)
         vt_add_advice(b, finding, usable, "Set XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async, before JAX is imported.");

@@ -96,12 +96,16 @@ static uint64_t new_line(const struct vt_python_frame *f, struct code_entry *kno
     return where;
 }
 
-static uint64_t where_of(const struct vt_python_frame *f)
+static uint64_t where_of(const struct vt_python_frame *taken)
 {
-    struct code_entry probe, *e = find_code(f, &probe);
+    struct vt_python_frame f = *taken;
+    struct code_entry probe, *e;
     uint64_t key;
-    struct line_entry *l = e ? find_line(e->index, f->offset, &key) : NULL;
-    return l ? l->where : new_line(f, e, &probe);
+    if (!vt_python_complete(&f))
+        return UINT64_MAX;
+    e = find_code(&f, &probe);
+    struct line_entry *l = e ? find_line(e->index, f.offset, &key) : NULL;
+    return l ? l->where : new_line(&f, e, &probe);
 }
 
 void vt_codes_prepare(void)

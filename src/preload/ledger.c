@@ -103,7 +103,7 @@ uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device)
     return (uint32_t)i;
 }
 
-static uint64_t site_hash(const struct vt_site_key *k, uint64_t stack_hash)
+static inline VT_HOT uint64_t site_hash(const struct vt_site_key *k, uint64_t stack_hash)
 {
     uint64_t what = (uint64_t)k->level << 56 | (uint64_t)k->kind << 48 | (uint64_t)(uint16_t)k->device << 32 | k->api;
     uint64_t around = (uint64_t)vt_phase_now() << 16 | vt_phase_tls.range;
@@ -228,7 +228,7 @@ static void draw(uint32_t scope, uint64_t before, uint64_t after, uint64_t now)
 }
 
 /* Notes what the site has held since its last change, interval by interval. */
-static void keep_history(struct vt_site *s, uint64_t now)
+static VT_HOT void keep_history(struct vt_site *s, uint64_t now)
 {
     while (now >> s->history_shift >= VT_HISTORY) {
         if (s->history_count & 1)
@@ -253,8 +253,8 @@ static void settle_peak(struct vt_site *s, const struct vt_scope *scope)
         s->ended[fate].at_peak_bytes = 0;
 }
 
-static void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested,
-                   int count, uint64_t now)
+static VT_HOT void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested,
+                          int count, uint64_t now)
 {
     keep_history(s, now);
     settle_peak(s, c);

@@ -18,19 +18,20 @@ struct vt_site_key {
 };
 
 /* The site's index, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). */
-uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash);
+VT_HOT uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash);
 uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack, uint32_t python_stack);
 
 /* The index of the totals of a (level, kind, device), made at its first use. VT_NONE: no room. */
 uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device);
 
 /* One allocation comes to life at a site. */
-void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now);
+VT_HOT void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now);
 
 enum vt_leaving { VT_LEFT_BY_FREE, VT_LEFT_BY_TEARDOWN };
 
 /* One allocation of a site ends; `born` is its slot's time. */
-void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how);
+VT_HOT void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now,
+                         enum vt_leaving how);
 
 /* Takes a vt_book_free at the time `freed` back: the driver refused the free. */
 void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t freed, uint64_t now);

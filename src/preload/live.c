@@ -26,7 +26,7 @@ static uint64_t home(enum vt_space space, uint64_t address)
     return (h ^ h >> 32) & (capacity - 1);
 }
 
-static struct vt_node *find(enum vt_space space, uint64_t address)
+static VT_HOT struct vt_node *find(enum vt_space space, uint64_t address)
 {
     uint64_t i = home(space, address);
     while (nodes[i].slot && (nodes[i].address != address || nodes[i].space != space))

@@ -34,13 +34,13 @@ struct vt_node {
     uint32_t slot;  /* index + 1 in VT_LIVE; 0: the entry is empty */
 };
 
-struct vt_node *vt_live_find(enum vt_space space, uint64_t address);
+VT_HOT struct vt_node *vt_live_find(enum vt_space space, uint64_t address);
 
 /* Adds an allocation under a key that is not taken; `slot` is copied into the recording. NULL: no memory, and recording
  * has stopped. slot->address may differ from the key's where that is a serial number. */
-struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *slot, uint16_t owner);
+VT_HOT struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *slot, uint16_t owner);
 
-void vt_live_remove(struct vt_node *node);
+VT_HOT void vt_live_remove(struct vt_node *node);
 
 static inline struct vt_slot *vt_live_slot(const struct vt_node *node)
 {

@@ -240,6 +240,7 @@ void vt_state_after_fork(void)
     vt_usage_forget();
     vt_phase_forget();
     vt_nccl_forget();
+    vt_tensorflow_forget();
     strings = NULL;
     vt_arena_drop();
 }

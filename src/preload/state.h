@@ -57,11 +57,11 @@ struct vt_state {
 extern struct vt_state vt_state;
 
 /* Takes the lock, and starts the recording if there is none and `start`. False (and no lock): nothing to record to. */
-bool vt_state_lock(bool start);
-void vt_state_unlock(void);
+VT_HOT bool vt_state_lock(bool start);
+VT_HOT void vt_state_unlock(void);
 
 /* True if a recording exists (it may be gone a moment later; for short cuts only). */
-bool vt_state_recording(void);
+VT_HOT bool vt_state_recording(void);
 
 /* Stops recording for good with one warning. With the lock held. `reason` is a literal. */
 void vt_state_stop(const char *reason);
@@ -110,5 +110,6 @@ void vt_report_forget(void);
 void vt_usage_forget(void);
 void vt_phase_forget(void);
 void vt_nccl_forget(void);
+void vt_tensorflow_forget(void);
 
 #endif

@@ -95,7 +95,7 @@ static bool lock_with_stack(struct vt_taken_stack *t, uint32_t *stack)
     return false;
 }
 
-static void event(uint8_t type, const struct vt_slot *s, uint32_t free_stack, uint64_t now)
+static VT_HOT void event(uint8_t type, const struct vt_slot *s, uint32_t free_stack, uint64_t now)
 {
     uint32_t thread = vt_thread_index();
     struct vt_event *e = vt_event_begin(now);
@@ -209,6 +209,7 @@ void vt_record_failed_alloc(const struct vt_call *call, const struct vt_alloc *a
                            .device = a->device,
                            .bytes = a->bytes};
     vt_take(&t);
+    vt_tensorflow_adopt_cuda(&t);
     vt_locate(&t);
     f.told = vt_tls.framework;
     vt_torch_claims(&f, &t);

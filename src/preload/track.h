@@ -13,6 +13,7 @@
 #include "preload/nccl/communicator.h"
 #include "preload/python/python.h"
 #include "preload/stack.h"
+#include "preload/tensorflow/caller.h"
 
 struct vt_alloc {
     enum vt_kind kind;
@@ -32,7 +33,7 @@ struct vt_taken_stack {
     struct vt_stack stack;
     struct vt_stack_objects objects;
     bool located;     /* objects is filled */
-    uint32_t adopted; /* frame id of the Python stack of the thread that this one works for; 0: none (nccl/) */
+    uint32_t adopted; /* frame id of the Python stack of the thread that this one works for; 0: none (nccl/, tensorflow/) */
     struct vt_python_stack python;
 };
 
@@ -74,13 +75,18 @@ static inline __attribute__((always_inline)) void vt_record_alloc(const struct v
     if (!call->record || vt_tls.busy)
         return;
     vt_take(&t);
-    if (__builtin_expect(__atomic_load_n(&vt_nccl_callers, __ATOMIC_RELAXED) == 0, 1)) {
+    uint32_t nccl = __atomic_load_n(&vt_nccl_callers, __ATOMIC_RELAXED);
+    uint32_t tensorflow = __atomic_load_n(&vt_tensorflow_callers, __ATOMIC_RELAXED);
+    if (__builtin_expect(!(nccl | tensorflow), 1)) {
         vt_record_alloc_at(call, a, &t);
         return;
     }
-    uint16_t before = vt_nccl_adopt(&t);
+    uint16_t before = nccl ? vt_nccl_adopt(&t) : 0;
+    if (tensorflow)
+        vt_tensorflow_adopt_cuda(&t);
     vt_record_alloc_at(call, a, &t);
-    vt_nccl_adopted(before);
+    if (nccl)
+        vt_nccl_adopted(before);
 }
 
 /* An allocation was refused with `code`. */
@@ -120,15 +126,15 @@ void vt_retire_node(struct vt_node *node, uint64_t now);
  * vt_lock_with_site takes the state lock with the site of a stack known; false: not recording, and no lock. With the lock
  * held, vt_book makes an allocation live and returns the bytes of what was live under its key before (its end was not
  * seen; 0 mostly), and vt_take_off ends the one under f->key in f->space, if it is of one of these kinds. */
-bool vt_lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site);
-uint64_t vt_book(const struct vt_alloc *a, uint32_t site);
-bool vt_take_off(struct vt_freeing *f, unsigned kinds);
+VT_HOT bool vt_lock_with_site(const struct vt_site_key *key, struct vt_taken_stack *t, uint32_t *site);
+VT_HOT uint64_t vt_book(const struct vt_alloc *a, uint32_t site);
+VT_HOT bool vt_take_off(struct vt_freeing *f, unsigned kinds);
 
 /* The objects of the frames, for a stack that is taken seldom. Without the lock. */
 void vt_locate(struct vt_taken_stack *t);
 
 /* Before a free, without the lock: takes the moment `finalize` at the first one of an interpreter that shuts down. */
-void vt_watch_finalizing(void);
+VT_HOT void vt_watch_finalizing(void);
 
 /* A tensor that is the driver's allocation itself (VT_SLOT_DIRECT) ends although that does not: its free is captured. */
 void vt_free_direct(const struct vt_call *call, uint64_t key);

@@ -14,6 +14,10 @@
 
 #include "vramtrack/recording.h"
 
+/* On the path of every tensor. The linker puts these functions side by side: spread over the library, they were on a dozen pages
+ * and as many entries of the processor's tables, which the program needs itself. */
+#define VT_HOT __attribute__((hot))
+
 #define VT_PATH_MAX 4096
 
 /* How the recording left the disk, or never reached it. */
@@ -106,7 +110,7 @@ void vt_writer_publish_many(struct vt_writer *w, enum vt_section section, uint64
 bool vt_writer_reserve(struct vt_writer *w, enum vt_section section, uint64_t count);
 
 /* The next place of the event ring; publish as usual. NULL if there is no room at all. */
-struct vt_event *vt_writer_next_event(struct vt_writer *w);
+VT_HOT struct vt_event *vt_writer_next_event(struct vt_writer *w);
 
 /* Stores a string (no interning) and returns its id; 0 for NULL, the empty string or lack of room. At most 65,535
  * bytes are kept. */

@@ -9,6 +9,7 @@
 
 #define DIAGNOSES 2 /* findings told first; with the lines above them they fit into 15 */
 #define EVIDENCE 3  /* lines of evidence for the first of them, */
+#define SECOND 3    /* and, if it is alone, as many more as the second one would take, */
 #define MEASURES 3  /* and of what to try; one each for the second */
 
 static void write_end(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
@@ -118,12 +119,16 @@ static void write_finding(struct vt_out *out, const struct vt_finding *f, uint32
     vt_view_advice(out, f, "  ", measures);
 }
 
-/* How much of a finding the first screen tells: false if nothing. `shown`: how many it has told before. */
-static bool is_told(const struct vt_finding *f, uint32_t shown, uint32_t *evidence, uint32_t *measures)
+/* How much of finding `i` the first screen tells: false if nothing. `shown`: how many it has told before. */
+static bool is_told(const struct vt_findings *all, uint32_t i, uint32_t shown, uint32_t *evidence, uint32_t *measures)
 {
-    *evidence = shown ? 1 : EVIDENCE;
+    uint32_t next = i + 1;
+
+    while (next < all->count && !vt_finding_is_loud(&all->list[next]))
+        next++;
+    *evidence = shown ? 1 : next < all->count ? EVIDENCE : EVIDENCE + SECOND;
     *measures = shown ? 1 : MEASURES;
-    return vt_finding_is_loud(f) && shown < DIAGNOSES;
+    return vt_finding_is_loud(&all->list[i]) && shown < DIAGNOSES;
 }
 
 static bool has_notable(const struct vt_findings *findings)
@@ -139,7 +144,7 @@ void vt_text_top(struct vt_out *out, const struct vt_analysis *a, const struct v
     write_end(out, a, request);
     write_oom(out, a);
     for (i = 0; i < all->count; i++) {
-        if (!is_told(&all->list[i], shown, &evidence, &measures))
+        if (!is_told(all, i, shown, &evidence, &measures))
             continue;
         vt_out_text(out, shown++ ? "" : "\n");
         write_finding(out, &all->list[i], evidence, measures);
@@ -178,7 +183,7 @@ void vt_text_findings(struct vt_out *out, const struct vt_findings *all)
 
         if (f->family == VT_FAMILY_NONE)
             continue;
-        if (!is_told(f, shown, &evidence, &measures))
+        if (!is_told(all, i, shown, &evidence, &measures))
             evidence = measures = 0;
         else if (++shown && !write_evidence(NULL, f, NULL, evidence, 0) && f->advice_count <= measures)
             continue;

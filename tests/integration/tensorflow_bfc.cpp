@@ -3,19 +3,29 @@
  * real order, attributes and statistics as the real ones are laid out, and its ways: it extends its arena by a call of the
  * driver, asks for a tenth less as long as that is refused, and waits for other threads' memory before it refuses a request.
  * It hands out chunks of 256 bytes' multiples from the front of a region and takes whole regions' worth back to lists by size.
- * And of the C API, the function that runs an operation.
+ * And of the C API, the function that runs an operation: what that allocates, threads of the library do.
  *
  * NAMESPACE: tsl, or tensorflow for releases until 2.10.
  */
+#include <condition_variable>
+#include <csetjmp>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <cuda.h>
+#include <pthread.h>
+#include <sys/time.h>
 
 #ifndef NAMESPACE
 #define NAMESPACE tsl
@@ -226,8 +236,6 @@ API void bfc_lie(void *a, long bytes)
 }
 
 /* Threads at once: each takes and gives chunks, and keeps every eighth. Returns the bytes that are kept, as asked for. */
-#include <thread>
-#include <vector>
 API size_t bfc_threads(void *a, int threads, int times)
 {
     std::vector<std::thread> all;
@@ -248,6 +256,7 @@ API size_t bfc_threads(void *a, int threads, int times)
 
 struct operation {
     const char *name;
+    std::function<void()> work;
 };
 extern "C" {
 __attribute__((visibility("default"))) int tfe_executed;
@@ -265,14 +274,184 @@ API void TFE_Execute(operation *o, void **results, int *count, void *status)
     if (count)
         *count = 1;
     (void)status;
+    if (o->work)
+        o->work();
 }
 
 /* As its Python module calls it: from another function, through the procedure linkage table. */
-API int tfe_run(const char *name)
+static int run(const char *name, const std::function<void()> &work)
 {
-    operation o = {name};
+    operation o = {name, work};
     void *result = nullptr;
     int count = 0;
     TFE_Execute(&o, &result, &count, nullptr);
     return result == &o && count == 1;
+}
+
+API int tfe_run(const char *name)
+{
+    return run(name, {});
+}
+
+/* --- operations that allocate: on threads of the library --- */
+
+static void worker(const std::function<void()> &work)
+{
+    std::thread(work).join();
+}
+
+/* Nobody is inside. */
+API void *tfe_idle_take(void *a, size_t bytes)
+{
+    void *p = nullptr;
+    worker([&] { p = bfc_take(a, bytes, 1); });
+    return p;
+}
+
+API void *tfe_take(void *a, size_t bytes)
+{
+    void *p = nullptr;
+    run("take", [&] { p = tfe_idle_take(a, bytes); });
+    return p;
+}
+
+/* A temporary, and what is kept in its place. */
+API void *tfe_take_again(void *a, size_t bytes)
+{
+    void *p = nullptr;
+    run("take_again", [&] {
+        worker([&] {
+            bfc_give(a, bfc_take(a, bytes, 1));
+            p = bfc_take(a, bytes, 1);
+        });
+    });
+    return p;
+}
+
+/* The thread goes on when the operation has returned. */
+API void *tfe_take_late(void *a, size_t bytes)
+{
+    void *p = nullptr;
+    std::promise<void> returned;
+    std::thread t;
+    run("take_late", [&] {
+        t = std::thread([&] {
+            returned.get_future().wait();
+            p = bfc_take(a, bytes, 1);
+        });
+    });
+    returned.set_value();
+    t.join();
+    return p;
+}
+
+/* Two at once. */
+API void *tfe_take_both(void *a, size_t bytes)
+{
+    static std::mutex mutex;
+    static std::condition_variable arrived;
+    static int inside;
+    void *p = nullptr;
+    auto meet = [](int number) {
+        std::unique_lock<std::mutex> lock(mutex);
+        inside++;
+        arrived.notify_all();
+        arrived.wait(lock, [=] { return inside >= number; });
+    };
+    run("take_both", [&] {
+        meet(2);
+        p = tfe_idle_take(a, bytes);
+        meet(4);
+    });
+    return p;
+}
+
+/* Python is called back, on the same thread or on one of the library's; then memory is taken. */
+API void *tfe_call_and_take(void (*callback)(), int elsewhere, void *a, size_t bytes)
+{
+    void *p = nullptr;
+    run("call_and_take", [&] {
+        if (elsewhere)
+            worker(callback);
+        else
+            callback();
+        p = tfe_idle_take(a, bytes);
+    });
+    return p;
+}
+
+API int tfe_throw(void *a, size_t bytes)
+{
+    try {
+        run("throw", [&] {
+            tfe_idle_take(a, bytes);
+            throw std::runtime_error("an error");
+        });
+    } catch (const std::runtime_error &) {
+        return 1;
+    }
+    return 0;
+}
+
+/* A thread that ends inside. */
+API void tfe_exit()
+{
+    pthread_t t;
+    pthread_create(
+        &t, nullptr,
+        [](void *) -> void * {
+            run("exit", [] { pthread_exit(nullptr); });
+            return nullptr;
+        },
+        nullptr);
+    pthread_join(t, nullptr);
+}
+
+/* From deeper in the stack than what comes next: only then can it be told that the call has ended. */
+static __attribute__((noinline)) int jump(jmp_buf back)
+{
+    volatile char deep[1024] = {};
+    static void *to;
+    to = back;
+    return run("jump", [] { longjmp(*(jmp_buf *)to, 1); }) + deep[0];
+}
+
+API void tfe_jump()
+{
+    jmp_buf back;
+    if (!setjmp(back))
+        jump(back);
+}
+
+/* Runs operations while a signal handler does. */
+API int tfe_interrupted(int times)
+{
+    static volatile sig_atomic_t signals;
+    struct sigaction action = {}, before;
+    itimerval often = {{0, 50}, {0, 50}}, never = {};
+    action.sa_handler = [](int) { signals = signals + run("signal", {}); };
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &often, nullptr);
+    for (int i = 0; i < times || signals < 100; i++)
+        run("interrupted", {});
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &before, nullptr);
+    return signals;
+}
+
+/* As with TF_GPU_ALLOCATOR=cuda_malloc_async. */
+API size_t tfe_take_cuda(size_t bytes)
+{
+    CUdeviceptr p = 0;
+    run("take_cuda", [&] {
+        worker([&] {
+            CUcontext context;
+            cuInit(0);
+            cuDevicePrimaryCtxRetain(&context, 0);
+            cuCtxSetCurrent(context);
+            if (cuMemAllocAsync(&p, bytes, nullptr))
+                p = 0;
+        });
+    });
+    return (size_t)p;
 }

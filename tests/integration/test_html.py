@@ -264,6 +264,7 @@ class Html(Page):
         self.assertEqual(b.run("flame.root.descendants().filter(n => n.data.frame && !n.data.frame.python).length"), 0)
 
         # The table.
+        self.assertEqual(b.run("growthText({growth: {bytes: -2097152, allocs: -2, bytes_per_s: -1048576}})"), "\u22122.00 MiB (\u22121.00 MiB/s)")
         ids = lambda: list(self.table())
         sites = {s["id"]: s for s in report["sites"]}
         self.assertEqual([sites[i]["live_bytes"] for i in ids()], sorted((s["live_bytes"] for s in self.shown(report)), reverse=True))
@@ -302,6 +303,27 @@ class Html(Page):
         b.resize(1280, 900, dark=True)
         b.run("delete document.documentElement.dataset.theme")
         self.assertEqual(background(), dark)
+        self.assert_quiet()
+
+    def test_looks(self):
+        """Names stay inside of their frames, tools that belong together on one line, and colours that mean something else look so."""
+        b = self.show(self.write(self.record()), width=420)
+        cut = "[...document.querySelectorAll('#flame-chart .frame')].filter(f => f.querySelector('text').textContent.endsWith('\u2026'))"
+        self.assertGreater(b.run(cut + ".length"), 0)
+        self.assertEqual(b.run(cut + ".filter(f => f.querySelector('text').getComputedTextLength() + 4 > f.querySelector('rect').getBBox().width)"
+                               ".map(f => f.dataset.label)"), [])
+        for width in (1280, 1000, 700):
+            b.resize(width, 900)
+            self.assertLess(b.run("Math.abs(byId('flame-reset').getBoundingClientRect().top - byId('flame-search').getBoundingClientRect().top)"), 4)
+            self.assertLess(b.run("byId('flame-reset').getBoundingClientRect().height"), 32)
+        for dark in (False, True):
+            b.resize(1280, 900, dark=dark)
+            near = b.run("(() => { const far = (a, b) => { const x = d3.rgb(css('c-' + a)), y = d3.rgb(css('c-' + b)); return Math.hypot(x.r - y.r, x.g - y.g, x.b - y.b); };"
+                         "return layerColours.slice(0, 9).flatMap((a, i, all) => [...all.slice(i + 1), 'rest', 'free'].filter(b => far(a, b) < 38).map(b => a + ' ' + b)); })()")
+            self.assertEqual(near, [])
+        largest = b.run("(() => { data.timeline.layers.push({device: -9, by: 'category', names: ['libcublas.so', 'libcudnn.so'], points: [0, 9, 1]});"
+                        "const view = layersView(-9, 'category'); return view.colours[view.names.indexOf('libcublas.so')] === css('c-library'); })()")
+        self.assertTrue(largest)  # as in the account
         self.assert_quiet()
 
     def test_events_lost(self):

@@ -25,7 +25,33 @@ def new(limit=1 << 30, grow=1, name=b"GPU_0_bfc", device=0): return tf.bfc_new(d
 def take(a, n, insist=1): return tf.bfc_take(pointer(a), size_t(n), insist)
 def give(a, p): tf.bfc_give(pointer(a), pointer(p))
 def in_use(a): return tf.bfc_in_use(pointer(a))
+callback = ctypes.CFUNCTYPE(None)
+for f in (tf.tfe_idle_take, tf.tfe_take, tf.tfe_take_again, tf.tfe_take_late, tf.tfe_take_both): f.restype, f.argtypes = pointer, (pointer, size_t)
+tf.tfe_call_and_take.restype, tf.tfe_call_and_take.argtypes = pointer, (callback, ctypes.c_int, pointer, size_t)
+tf.tfe_throw.argtypes, tf.tfe_take_cuda.argtypes, tf.tfe_take_cuda.restype = (pointer, size_t), (size_t,), size_t
 '''
+LINE = HEAD.count("\n")  # of the program's own first line, less one
+
+OTHER = """\
+#include <cuda.h>
+#include <pthread.h>
+static void *allocate(void *bytes)
+{
+    CUcontext context;
+    CUdeviceptr p;
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    return (void *)(long)cuMemAlloc(&p, (size_t)bytes);
+}
+int other_take(size_t bytes)
+{
+    pthread_t t;
+    void *result;
+    pthread_create(&t, NULL, allocate, (void *)bytes);
+    pthread_join(t, &result);
+    return result != NULL;
+}
+"""
 
 
 class TensorFlow(vt.Case):
@@ -186,6 +212,168 @@ class TensorFlow(vt.Case):
                     "for name in (b'__inference_test_step_4', b'MatMul', b'__inference_predict_step_9', b'__inference_f_2'): assert tf.tfe_run(name)\n"
                     "assert ctypes.c_int.in_dll(tf, 'tfe_executed').value == 11\n")
         self.assertEqual(self.report()["training"]["steps"], 7)
+
+    # --- what threads of TensorFlow's allocate while Python waits in TFE_Execute ---
+
+    def places(self, report=None, level="tensor"):
+        """Of each place that holds something: MiB, [Python's functions and the lines of train.py below HEAD]."""
+        sites = (report or self.report(moment="now"))["sites"]
+        return sorted([s["live_bytes"] // MIB, [(f["function"], f["line"] - LINE) for f in s["frames"] if f["lang"] == "python"]]
+                      for s in sites if s["level"] == level and s["live_bytes"] >= MIB)
+
+    def test_a_worker_allocates_for_the_line_that_waits(self):
+        """Both stacks: the worker's native frames, and the Python lines of the caller below them."""
+        self.python("a = new()\n"
+                    "def layer(): return tf.tfe_take(a, 3 * MIB)\n"
+                    "kept = [layer() for _ in range(2)]\n"
+                    "kept.append(tf.tfe_take_again(a, 5 * MIB))\n"
+                    "vram.vramtrack_moment(b'now')\n")
+        report = self.report(moment="now")
+        inside = [] if sys.version_info >= (3, 12) else [("<listcomp>", 3)]
+        layer, = [s for s in self.sites_in(report, "layer") if s["level"] == "tensor"]
+        self.assertEqual(self.places(report), [[5, [("<module>", 4)]], [6, [("layer", 2)] + inside + [("<module>", 3)]]])
+        self.assertEqual((layer["alloc_calls"], layer["live_count"]), (2, 2))
+        names = [f["function"] for f in layer["frames"]]
+        self.assertIn("bfc_take", names)
+        self.assertLess(names.index("bfc_take"), names.index("layer"))
+        self.assertNotIn("TFE_Execute", names)
+        self.assertEqual(sum(s["alloc_calls"] for s in report["sites"] if s["level"] == "tensor"), 4)
+        self.assertEqual((self.tensors(report)["alloc_calls"], self.tensors(report)["free_calls"]), (4, 1))
+        self.assert_no_mismatch(report)
+
+    def test_so_does_the_arena(self):
+        """What the allocator asks the driver for on that thread."""
+        self.python("a = new()\nkept = tf.tfe_take(a, 3 * MIB)\nvram.vramtrack_moment(b'now')\n")
+        self.assertEqual(self.places(level="driver"), [[3, [("<module>", 2)]]])
+
+    def test_nobody_waits(self):
+        """Neither before a call nor after it, when a thread that the operation started goes on."""
+        self.python("a = new()\n"
+                    "kept = [tf.tfe_idle_take(a, MIB), tf.tfe_take(a, 2 * MIB), tf.tfe_idle_take(a, 4 * MIB), tf.tfe_take_late(a, 8 * MIB)]\n"
+                    "vram.vramtrack_moment(b'now')\n")
+        places = self.places()
+        self.assertEqual([p for p in places if p[1]], [[2, [("<module>", 2)]]])
+        self.assertEqual(sum(p[0] for p in places if not p[1]), 13)
+
+    def test_two_wait(self):
+        """Nobody can tell whose it is; and the one that stays behind is known again."""
+        self.python("import threading\n"
+                    "a, kept = new(), []\n"
+                    "def one(): kept.append(tf.tfe_take_both(a, MIB))\n"
+                    "def two(): kept.append(tf.tfe_take_both(a, 2 * MIB))\n"
+                    "t = threading.Thread(target=one); t.start(); two(); t.join()\n"
+                    "def other(): kept.append(tf.tfe_take(a, 4 * MIB))\n"
+                    "@callback\n"
+                    "def meanwhile(): t = threading.Thread(target=other); t.start(); t.join()\n"
+                    "kept.append(tf.tfe_call_and_take(meanwhile, 0, a, 8 * MIB))\n"
+                    "kept.append(tf.tfe_take(a, 16 * MIB))\n"
+                    "vram.vramtrack_moment(b'now')\n")
+        places = self.places()
+        self.assertEqual([p for p in places if p[1]], [[8, [("<module>", 9)]], [16, [("<module>", 10)]]])
+        self.assertEqual(sum(p[0] for p in places if not p[1]), 7)
+
+    def test_calls_nest(self):
+        """The innermost counts; a callback on a worker has its own lines."""
+        self.python("a, kept = new(), []\n"
+                    "@callback\n"
+                    "def inner(): kept.append(tf.tfe_take(a, MIB))\n"
+                    "def outer(): kept.append(tf.tfe_call_and_take(inner, 0, a, 2 * MIB))\n"
+                    "outer()\n"
+                    "@callback\n"
+                    "def elsewhere(): kept.append(take(a, 4 * MIB))\n"
+                    "kept.append(tf.tfe_call_and_take(elsewhere, 1, a, 8 * MIB))\n"
+                    "kept.append(tf.tfe_idle_take(a, 16 * MIB))\n"
+                    "vram.vramtrack_moment(b'now')\n")
+        places = self.places()
+        self.assertEqual([places[0], places[1], places[3], places[4]],
+                         [[1, [("inner", 3), ("outer", 4), ("<module>", 5)]], [2, [("outer", 4), ("<module>", 5)]], [8, [("<module>", 8)]], [16, []]])
+        self.assertEqual([f for f, _ in places[2][1]], ["take", "elsewhere"])
+
+    def test_calls_that_do_not_return(self):
+        """An exception, the end of the thread, longjmp: nothing stays counted, and what comes next is known by its own line."""
+        self.python("a = new()\n"
+                    "assert tf.tfe_throw(a, MIB)\n"
+                    "kept = [tf.tfe_idle_take(a, 2 * MIB)]\n"
+                    "tf.tfe_exit()\n"
+                    "kept.append(tf.tfe_take(a, 4 * MIB))\n"
+                    "kept.append(tf.tfe_idle_take(a, 8 * MIB))\n"
+                    "tf.tfe_jump()\n"
+                    "kept.append(tf.tfe_take(a, 16 * MIB))\n"
+                    "kept.append(tf.tfe_idle_take(a, 32 * MIB))\n"
+                    "vram.vramtrack_moment(b'now')\n")
+        places = self.places()
+        self.assertEqual([p for p in places if p[1]], [[1, [("<module>", 2)]], [4, [("<module>", 5)]], [16, [("<module>", 8)]]])
+        self.assertEqual(sum(p[0] for p in places if not p[1]), 42)
+
+    def test_refusal_on_a_worker(self):
+        """The out-of-memory names the line that waits."""
+        done = self.python("a = new(limit=64 * MIB, grow=0)\nkept = take(a, MIB)\n"
+                           "def attention(): return tf.tfe_take(a, 700 * MIB)\n"
+                           "assert attention() is None\n")
+        failure, = self.report()["failures"]
+        self.assertEqual((failure["kind"], failure["requested_bytes"]), ("framework_oom", 700 * MIB))
+        self.assertEqual([(f["function"], f["line"] - LINE) for f in failure["frames"] if f["lang"] == "python"], [("attention", 3), ("<module>", 4)])
+        self.assertIn("bfc_take", [f["function"] for f in failure["frames"]])
+        self.assertIn("requested by attention (train.py:%d)" % (LINE + 3), done.stderr)
+
+    def test_the_drivers_own_pool(self):
+        """cuda_malloc_async: the tensors are the driver's allocations, and so are the refusals."""
+        self.python("a = new()\ndef layer(n): return tf.tfe_take_cuda(n)\n"
+                    "kept = layer(3 * MIB)\nassert kept\n"
+                    "assert not layer(4096 * MIB)\nvram.vramtrack_moment(b'now')\n", SIM_TOTAL_MIB=1024)
+        self.assertEqual(self.places(level="driver"), [[3, [("layer", 2), ("<module>", 3)]]])
+        failure, = self.report()["failures"]
+        self.assertEqual([(f["function"], f["line"] - LINE) for f in failure["frames"] if f["lang"] == "python"], [("layer", 2), ("<module>", 5)])
+
+    def test_threads_of_other_libraries(self):
+        """They may call CUDA meanwhile, and are nobody's business."""
+        other = vt.compile(OTHER, "-lcuda", name="other", shared=True)
+        self.python("a = new()\nother = ctypes.CDLL(os.environ['OTHER'])\n"
+                    "@callback\n"
+                    "def meanwhile(): assert not other.other_take(size_t(4 * MIB))\n"
+                    "kept = tf.tfe_call_and_take(meanwhile, 0, a, 2 * MIB)\nvram.vramtrack_moment(b'now')\n", OTHER=other)
+        self.assertEqual(self.places(level="driver"), [[2, [("<module>", 5)]], [4, []]])
+
+    def test_a_fork_inside(self):
+        """The child knows nothing of the call that began before it was."""
+        self.python("a, child = new(limit=64 * MIB, grow=0), []\n"
+                    "kept = [tf.tfe_take(a, MIB)]\n"
+                    "@callback\n"
+                    "def fork(): child.append(os.fork())\n"
+                    "kept.append(tf.tfe_call_and_take(fork, 0, a, 2 * MIB))\n"
+                    "if child[0]: assert os.waitpid(child[0], 0)[1] == 0\n"
+                    "kept.append(tf.tfe_take(a, 4 * MIB))\n"
+                    "kept.append(tf.tfe_idle_take(a, 8 * MIB))\n"
+                    "vram.vramtrack_moment(b'now')\n"
+                    "if not child[0]: os._exit(0)\n", VRAMTRACK_REPORT="off")
+        child, parent = sorted((self.places(self.report(r, moment="now")) for r in self.recordings()), key=len)
+        self.assertEqual(parent, [[1, [("<module>", 2)]], [2, [("<module>", 5)]], [4, [("<module>", 7)]], [8, []]])
+        self.assertEqual([p for p in child if p[1]], [[4, [("<module>", 7)]]])
+        self.assertEqual(sum(p[0] for p in child if not p[1]), 10)
+
+    def test_a_signal_handler_that_runs_operations(self):
+        self.python("a = new()\nkept = [take(a, 256)]\n"
+                    "assert tf.tfe_interrupted(20000) >= 100\n"
+                    "kept += [tf.tfe_take(a, MIB), tf.tfe_idle_take(a, 2 * MIB)]\nvram.vramtrack_moment(b'now')\n")
+        self.assertEqual(self.places(), [[1, [("<module>", 4)]], [2, []]])
+
+    def test_many_wait(self):
+        """More threads than there are places, and deeper: all is counted, and nothing is left."""
+        self.python("import threading\n"
+                    "a, kept = new(), []\n"
+                    "def many():\n"
+                    "    for _ in range(50): give(a, tf.tfe_take(a, 256))\n"
+                    "all = [threading.Thread(target=many) for _ in range(12)]\n"
+                    "for t in all: t.start()\n"
+                    "for t in all: t.join()\n"
+                    "def deeper(n):\n"
+                    "    if n: tf.tfe_call_and_take(callback(lambda: deeper(n - 1)), 0, a, 256)\n"
+                    "deeper(12)\n"
+                    "kept += [tf.tfe_take(a, MIB), tf.tfe_idle_take(a, 2 * MIB)]\nvram.vramtrack_moment(b'now')\n")
+        report = self.report(moment="now")
+        self.assertEqual(self.places(report), [[1, [("<module>", 11)]], [2, []]])
+        self.assertEqual((self.tensors(report)["alloc_calls"], self.tensors(report)["free_calls"]), (614, 600))
+        self.assertEqual(self.allocators(report)[0]["mismatches"], 0)
 
     def test_lookups(self):
         """Who asks the library for its functions gets those, and who asks everybody finds none of ours."""

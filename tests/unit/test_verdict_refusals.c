@@ -147,7 +147,7 @@ static void test_other_process(void **state)
     assert_non_null(finding);
     assert_string_equal(
         finding->title,
-        "1 other process held 9.00 GiB of the 16.00 GiB of GPU 0: without them 3.00 GiB would have fit.");
+        "1 other process held 9.00 GiB of the 16.00 GiB of GPU 0: without it 3.00 GiB would have fit.");
     assert_string_equal(finding->evidence[0], "/usr/bin/other (pid 77) held 9.00 GiB.");
     check_advice(finding, "CUDA_VISIBLE_DEVICES", 9 * GIB, true);
     assert_null(advice(finding, "as this process does"));

@@ -164,6 +164,20 @@ static void test_pieces_of_frameworks(void **state)
     }
 }
 
+/* The pieces lie below PyTorch's own limit: raising that is a measure too. */
+static void test_pieces_below_a_fraction(void **state)
+{
+    (void)state;
+    pieces(VT_FRAMEWORK_TORCH, "");
+    check_saves(verdict(VT_FAMILY_FRAGMENTATION), "expandable_segments:True", 2 * GIB);
+    assert_null(advice(verdict(VT_FAMILY_FRAGMENTATION), "set_per_process_memory_fraction"));
+    pieces(VT_FRAMEWORK_TORCH, "");
+    failure_record(0)->driver_visible = 0;
+    failure_record(0)->kind = VT_FAILURE_FRAMEWORK_OOM;
+    failure_record(0)->free_bytes = 5 * GIB;
+    check_saves(verdict(VT_FAMILY_FRAGMENTATION), "set_per_process_memory_fraction", 5 * GIB);
+}
+
 /* Several sites of one line keep the pieces: one line of evidence, with the blocks of all. */
 static void test_pieces_of_one_line(void **state)
 {
@@ -332,6 +346,7 @@ int main(void)
         SCENE(test_full_arena_that_filled_up),
         SCENE(test_full_card_unasked),
         SCENE(test_pieces_of_frameworks),
+        SCENE(test_pieces_below_a_fraction),
         SCENE(test_pieces_of_one_line),
         SCENE(test_measures_of_libraries),
         SCENE(test_empty_cache),

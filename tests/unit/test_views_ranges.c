@@ -153,8 +153,10 @@ static void test_first_screen(void **state)
                      "GiB\n  requested by train_step (train.py:31)\n\n"));
     assert_non_null(strstr(text, "\ncapacity (likely): GPU 0 was full: 3.00 GiB did not fit.\n"
                                  "  - 1.00 GiB were free of 16.00 GiB: 2.00 GiB more were needed.\n"));
+    assert_non_null(strstr(text, "\n  - 14.00 GiB in 1 held by ")); /* the only diagnosis: all its reasons find room */
     assert_non_null(strstr(text, "\n  try (saves up to 14.00 GiB, enough): Make the largest holder smaller"));
     *account = '\n';
+    assert_null(strstr(text, "capacity (likely), beside what is said above"));
     at = strstr(account, "; when memory ran out (oom-1, ");
     assert_non_null(at);
     assert_non_null(strstr(at, "  (it held the same when the program's own code had ended)\n"));

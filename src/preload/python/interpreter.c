@@ -142,6 +142,7 @@ static const char *objection(void *scope, struct vt_py *py, const struct version
         return "is a build that vramtrack does not know";
     py->at = *layout;
     vt_python_test_shift(&py->at);
+    py->plain = !*free_threaded && !memcmp(&py->at, layout, sizeof *layout) ? v->minor : 0;
     if (!vt_py_debug_agrees(&py->at, runtime))
         return "has other offsets than that version should: its frames are not read";
     const struct vt_py_types types = {vt_real_dlsym(scope, "PyType_Type"), py->code_type, py->text_type, py->bytes_type,

@@ -9,6 +9,7 @@
 
 struct vt_py {
     struct vt_py_layout at;
+    unsigned plain;             /* minor version, if the layout is the table's for builds with a GIL; 0: it is not */
     bool usable;                /* its version is known and what it says of itself agrees */
     bool disabled;              /* a stack did not look as it should: set once, atomically */
     void *(*this_thread)(void); /* PyGILState_GetThisThreadState: a read of thread-local storage */

@@ -19,16 +19,18 @@
  * a code object from another one that later lies at the same address. */
 struct vt_python_frame {
     const void *code;
-    const void *file, *table; /* co_filename, co_linetable (co_lnotab): identity, and where to read from */
-    int32_t offset;           /* byte offset of the current instruction; negative: not started, or VT_PYTHON_NOWHERE */
+    const void *file,
+        *table;     /* co_filename, co_linetable (co_lnotab): identity, and where to read from; these and first_line
+                                 are there after vt_python_complete() */
+    int32_t offset; /* byte offset of the current instruction; negative: not started, or VT_PYTHON_NOWHERE */
     int32_t first_line;
-    uint32_t version;    /* co_version; 0: the interpreter has none */
+    uint32_t version;    /* co_version; where the interpreter has none: a mark made of its names and its table */
     uint32_t evaluation; /* VT_PYTHON_ENTRY and VT_PYTHON_EMPTY of vramtrack/recording.h */
 };
 
 struct vt_python_stack {
     unsigned count; /* innermost first; 0: no Python on this thread */
-    uint64_t hash;  /* of all fields of all frames */
+    uint64_t hash;  /* of all frames, as they are told apart */
     struct vt_python_frame frame[VT_PYTHON_FRAMES];
 };
 
@@ -39,7 +41,10 @@ void vt_python_prepare(void);
 
 /* The calling thread's Python stack, at most `depth` frames; count 0 if there is none or it can't be read. No lock, no
  * malloc, no system call but for a thread's first stacks, which are read through process_vm_readv and checked. Keeps errno. */
-void vt_python_take(struct vt_python_stack *stack, unsigned depth);
+__attribute__((hot)) void vt_python_take(struct vt_python_stack *stack, unsigned depth);
+
+/* Reads what the walk left out of a frame. Only while the call that took the stack has not returned. False: not readable. */
+bool vt_python_complete(struct vt_python_frame *frame);
 
 /* Names and line of a frame, as UTF-8 with a NUL, cut to the sizes given. Only while the call that took the stack has not
  * returned. *line is 0 if the instruction has none. False: not readable. No lock, no malloc. */
@@ -47,7 +52,7 @@ bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t 
                         size_t function_size, int32_t *line);
 
 /* Is the interpreter shutting down (Py_Finalize has begun)? False if there is none. A plain function call, no lock. */
-bool vt_python_finalizing(void);
+__attribute__((hot)) bool vt_python_finalizing(void);
 
 /* "CPython 3.12.3", or why no frames are read: one line for the recording. Never NULL. */
 const char *vt_python_status(void);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "preload/python/interpreter.h"
+#include "preload/python/offsets_table.h"
 #include "vramtrack/recording.h"
 
 #define CHECKED_STACKS 2 /* of each thread */
@@ -144,27 +145,35 @@ struct last_file {
     uint64_t mark;
 };
 
+/* Since 3.12 the interpreter numbers its code objects: which one lies at an address is told by that, and what else is needed
+ * of one is read when the stack turns out to be new (vt_python_complete). */
 INLINE uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code, int32_t offset,
                           uint32_t evaluation, uint64_t hash, struct last_file *last)
 {
-    const void *file = vt_py_get(code, at->code_file), *table = vt_py_get(code, at->code_table);
-    int32_t first_line = (int32_t)vt_py_get32(code, at->code_first_line);
     uint32_t version = at->code_version != VT_PY_NONE ? vt_py_get32(code, at->code_version) : 0;
-    if (!version) {
-        if (file != last->file)
-            *last = (struct last_file){file, text_mark(at, file)};
-        version = code_mark(at, code, last->mark, table);
-    }
-    *out = (struct vt_python_frame){code, file, table, offset, first_line, version, evaluation};
-    uint64_t identity = mix(pointer(code), pointer(file)) ^
-                        mix(pointer(table), (uint64_t)(uint32_t)offset << 32 | (uint32_t)first_line);
-    return mix(hash ^ identity, (uint64_t)evaluation << 32 | version);
+    out->code = code;
+    out->offset = offset;
+    out->version = version;
+    out->evaluation = evaluation;
+    out->file = NULL;
+    if (__builtin_expect(version != 0, 1))
+        return mix(hash ^ pointer(code), (uint64_t)(version ^ evaluation) << 32 | (uint32_t)offset);
+    out->file = vt_py_get(code, at->code_file);
+    out->table = vt_py_get(code, at->code_table);
+    out->first_line = (int32_t)vt_py_get32(code, at->code_first_line);
+    if (out->file != last->file)
+        *last = (struct last_file){out->file, text_mark(at, out->file)};
+    out->version = code_mark(at, code, last->mark, out->table);
+    uint64_t identity = mix(pointer(code), pointer(out->file)) ^
+                        mix(pointer(out->table), (uint64_t)(uint32_t)offset << 32 | (uint32_t)out->first_line);
+    return mix(hash ^ identity, (uint64_t)evaluation << 32 | out->version);
 }
 
-INLINE void walk_frames(const struct vt_py *py, enum frames kind, const void *frame, struct vt_python_stack *stack,
-                        unsigned depth)
+/* at: py->at, or a table of constants that says the same. */
+INLINE void walk_frames(const struct vt_py *py, const struct vt_py_layout *at, enum frames kind,
+                        struct vt_python_stack *stack, unsigned depth, const void *thread)
 {
-    const struct vt_py_layout *at = &py->at;
+    const void *frame = first_frame(at, thread);
     struct last_file last = {NULL, 0};
     struct evaluations evaluations = {0, false};
     uint64_t hash = 0;
@@ -195,17 +204,25 @@ INLINE void walk_frames(const struct vt_py *py, enum frames kind, const void *fr
     stack->hash = hash;
 }
 
+/* The usual versions with their offsets as constants: that halves the instructions of a frame. */
 static void walk(const struct vt_py *py, const void *thread, struct vt_python_stack *stack, unsigned depth)
 {
-    const void *frame = first_frame(&py->at, thread);
-    if (py->at.minor <= 10)
-        walk_frames(py, OBJECTS, frame, stack, depth);
+    if (py->plain == 11)
+        walk_frames(py, &vt_py_layouts[VT_PY_TABLE_11], MARKED, stack, depth, thread);
+    else if (py->plain == 12)
+        walk_frames(py, &vt_py_layouts[VT_PY_TABLE_12], ENTERED, stack, depth, thread);
+    else if (py->plain == 13)
+        walk_frames(py, &vt_py_layouts[VT_PY_TABLE_13], ENTERED, stack, depth, thread);
+    else if (py->plain == 14)
+        walk_frames(py, &vt_py_layouts[VT_PY_TABLE_14], ENTERED, stack, depth, thread);
+    else if (py->at.minor <= 10)
+        walk_frames(py, &py->at, OBJECTS, stack, depth, thread);
     else if (py->at.minor == 11)
-        walk_frames(py, MARKED, frame, stack, depth);
+        walk_frames(py, &py->at, MARKED, stack, depth, thread);
     else if (py->at.code_tlbc == VT_PY_NONE)
-        walk_frames(py, ENTERED, frame, stack, depth);
+        walk_frames(py, &py->at, ENTERED, stack, depth, thread);
     else
-        walk_frames(py, COPIED, frame, stack, depth);
+        walk_frames(py, &py->at, COPIED, stack, depth, thread);
 }
 
 /* Up to 3.11 a thread keeps the state that it had first, also while it runs another interpreter. */
@@ -256,20 +273,31 @@ void vt_python_take(struct vt_python_stack *stack, unsigned depth)
     errno = saved;
 }
 
-bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t file_size, char *function,
-                        size_t function_size, int32_t *line)
+bool vt_python_complete(struct vt_python_frame *frame)
 {
     const struct vt_py *py = vt_py();
-    *line = 0;
     if (!vt_py_readable(py) || !frame->code || vt_py_get(frame->code, py->at.ob_type) != py->code_type)
         return false;
-    const struct vt_py_layout *at = &py->at;
+    frame->file = vt_py_get(frame->code, py->at.code_file);
+    frame->table = vt_py_get(frame->code, py->at.code_table);
+    frame->first_line = (int32_t)vt_py_get32(frame->code, py->at.code_first_line);
+    return true;
+}
+
+bool vt_python_describe(const struct vt_python_frame *taken, char *file, size_t file_size, char *function,
+                        size_t function_size, int32_t *line)
+{
+    struct vt_python_frame frame = *taken;
+    *line = 0;
+    if (!vt_python_complete(&frame))
+        return false;
+    const struct vt_py_layout *at = &vt_py()->at;
     unsigned name = at->code_qualname != VT_PY_NONE ? at->code_qualname : at->code_name;
-    vt_py_text(at, frame->file, file, file_size);
-    vt_py_text(at, vt_py_get(frame->code, name), function, function_size);
-    uint64_t size = vt_py_get64(frame->table, at->ob_size);
-    if (size < INT32_MAX && frame->offset != VT_PYTHON_NOWHERE)
-        *line = vt_py_line(at->minor, (const uint8_t *)frame->table + at->bytes_data, (size_t)size, frame->first_line,
-                           frame->offset);
+    vt_py_text(at, frame.file, file, file_size);
+    vt_py_text(at, vt_py_get(frame.code, name), function, function_size);
+    uint64_t size = vt_py_get64(frame.table, at->ob_size);
+    if (size < INT32_MAX && frame.offset != VT_PYTHON_NOWHERE)
+        *line = vt_py_line(at->minor, (const uint8_t *)frame.table + at->bytes_data, (size_t)size, frame.first_line,
+                           frame.offset);
     return true;
 }

@@ -17,6 +17,7 @@
 #include "preload/process_hooks.h"
 #include "preload/report.h"
 #include "preload/tensorflow/bfc.h"
+#include "preload/tensorflow/caller.h"
 #include "preload/tensorflow/table.h"
 
 #define DEVICES 64
@@ -118,6 +119,7 @@ static __attribute__((noinline)) void handed_out(struct vt_bfc *b, const void *m
                          .bytes = bytes,
                          .requested = requested};
     vt_take_tensor(&t);
+    vt_tensorflow_adopt(&t);
     if (!vt_lock_with_site(&key, &t, &site))
         return;
     uint64_t before = vt_book(&a, site);
@@ -167,6 +169,7 @@ static __attribute__((noinline)) void refused(struct vt_bfc *b, uint64_t bytes, 
         .api = VT_E_tensorflow, .kind = VT_KIND_DEVICE, .level = VT_LEVEL_TENSOR, .device = device, .bytes = bytes};
     uint32_t report = VT_NONE;
     vt_take(&t);
+    vt_tensorflow_adopt(&t);
     vt_locate(&t);
     if (vt_where_now().device == device) /* CUDA speaks of the current device only */
         vt_memory_info(&f.free_bytes, &f.total_bytes);

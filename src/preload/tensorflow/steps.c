@@ -1,10 +1,16 @@
 /*
- * Steps of a training loop in TensorFlow, as its C API sees them: Keras' fit, and loops that people write, run one compiled
- * function (tf.function) per step, which Python executes with TFE_Execute as the operation
+ * TFE_Execute, the function of TensorFlow's C API by which Python runs every operation. While a thread is inside, others may
+ * allocate for it (caller.h), and some of its ends are the ends of steps.
+ *
+ * Steps of a training loop: Keras' fit, and loops that people write, run one compiled
+ * function (tf.function) per step, which Python executes as the operation
  * "__inference_<name of the Python function>_<number>". The end of one whose name speaks of a step ends the step.
  *
  * Names: "one_step_on_iterator" and "multi_step_on_iterator" (Keras 3), "train_function" (Keras 2), "train_step" and the like.
  * Keras 3 calls the function for evaluation by the same name as that for training, so steps of an evaluation count too.
+ *
+ * An exception or pthread_exit may pass through our frame and must end the call. A personality routine that only looks on
+ * sees it without making this library depend on the C++ exception runtime (torch/engine.c says more).
  */
 #include <string.h>
 
@@ -14,7 +20,18 @@
 #include "preload/resolve.h"
 #include "preload/stack.h"
 #include "preload/state.h"
+#include "preload/tensorflow/caller.h"
 #include "preload/tensorflow/table.h"
+
+/* A sanitizer that counts calls and returns would miss the return of a frame that is unwound. */
+#ifdef __clang__
+#define UNSANITIZED __attribute__((no_sanitize("thread", "address")))
+#else
+#define UNSANITIZED __attribute__((noclone, no_sanitize_thread, no_sanitize_address))
+#endif
+
+#define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */
+#define URC_CONTINUE_UNWIND 8
 
 typedef void execute_fn(void *operation, void **results, int *count, void *status);
 typedef const char *name_fn(const void *operation, void *status);
@@ -27,6 +44,14 @@ static struct {
     uint64_t salt; /* what vt_stack_salt() was when they were found */
 } real;
 
+/* A function of the library that has the allocators and the threads: another one than the C API's since 2.12. */
+static const void *framework(void)
+{
+    const void *found = vt_loaded_symbol("libtensorflow_framework", "_ZN3tsl12BFCAllocator13DeallocateRawEPv");
+    return found ? found
+                 : vt_loaded_symbol("libtensorflow_framework", "_ZN10tensorflow12BFCAllocator13DeallocateRawEPv");
+}
+
 /* Every thread finds the same. */
 static execute_fn *real_execute(void)
 {
@@ -35,6 +60,7 @@ static execute_fn *real_execute(void)
         uint64_t salt = vt_stack_salt();
         __atomic_store_n(&real.execute, (execute_fn *)vt_loaded_symbol("", "TFE_Execute"), __ATOMIC_RELAXED);
         __atomic_store_n(&real.name, (name_fn *)vt_loaded_symbol("", "TFE_OpGetName"), __ATOMIC_RELAXED);
+        vt_tensorflow_note_code((const void *)real.execute, framework());
         __atomic_store_n(&real.salt, salt, __ATOMIC_RELEASE);
     }
     return __atomic_load_n(&real.execute, __ATOMIC_RELAXED);
@@ -62,6 +88,26 @@ static bool is_step(const char *operation, char *name, size_t size)
            !has(name, "predict") && !has(name, "valid");
 }
 
+int vt_tensorflow_unwound(int version, int actions, uint64_t class, void *exception, void *context);
+
+__attribute__((used, visibility("hidden"))) int vt_tensorflow_unwound(int version, int actions, uint64_t class,
+                                                                      void *exception, void *context)
+{
+    (void)version, (void)class, (void)exception, (void)context;
+    if (actions & UA_CLEANUP_PHASE)
+        vt_tensorflow_leave();
+    return URC_CONTINUE_UNWIND;
+}
+
+/* Only what runs inside `execute` can throw, so whenever this frame is unwound its call is open. */
+static __attribute__((noinline)) UNSANITIZED void inside(execute_fn *execute, void *operation, void **results,
+                                                         int *count, void *status)
+{
+    __asm__ volatile(".cfi_personality 0x1b, vt_tensorflow_unwound"); /* relative to its place, four bytes */
+    execute(operation, results, count, status);
+    vt_tensorflow_leave();
+}
+
 void TFE_Execute(void *operation, void **results, int *count, void *status)
 {
     char name[64];
@@ -71,7 +117,11 @@ void TFE_Execute(void *operation, void **results, int *count, void *status)
         return;
     /* asked before: running it may end the operation's life */
     bool step = ask && !vt_options()->off && vt_state_recording() && is_step(ask(operation, status), name, sizeof name);
-    execute(operation, results, count, status);
+    if (vt_options()->python && !vt_options()->off && !vt_state.stopped) {
+        vt_tensorflow_enter(__builtin_frame_address(0));
+        inside(execute, operation, results, count, status);
+    } else
+        execute(operation, results, count, status);
     if (step)
         vt_step_end(VT_STEP_OPTIMIZER, name);
 }

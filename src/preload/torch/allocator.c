@@ -44,13 +44,13 @@ static bool has_record(int16_t device)
     return __atomic_load_n(&records[device].generation, __ATOMIC_RELAXED) == vt_state.generation + 1;
 }
 
-static struct vt_allocator *record_at(int16_t device)
+static VT_HOT struct vt_allocator *record_at(int16_t device)
 {
     return has_record(device) ? vt_writer_at(&vt_state.writer, VT_ALLOCATORS, records[device].index) : NULL;
 }
 
 /* The record, made at its first use; NULL: no room. `library` is the path of the allocator. With the lock held. */
-static struct vt_allocator *record_of(int16_t device, const char *library)
+static VT_HOT struct vt_allocator *record_of(int16_t device, const char *library)
 {
     uint64_t index;
     struct vt_allocator *a = record_at(device);
@@ -73,7 +73,7 @@ static const char *library_at(const void *address, int16_t device)
 }
 
 /* One report: our sum changes by `change`, and the allocator has so many bytes after it. */
-static void compare(struct vt_allocator *a, const struct telling *told, int64_t change)
+static VT_HOT void compare(struct vt_allocator *a, const struct telling *told, int64_t change)
 {
     a->reports++;
     a->sum_bytes += (uint64_t)change;
@@ -165,8 +165,8 @@ static inline int16_t device_of(uint64_t word)
     return (uint8_t)word == CUDA && index >= 0 && index < DEVICES ? index : -1;
 }
 
-static __attribute__((noinline)) void usage(void *block, int64_t bytes, uint64_t allocated, uint64_t reserved,
-                                            int16_t device, bool has_totals, const void *caller)
+static VT_HOT __attribute__((noinline)) void usage(void *block, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                                                   int16_t device, bool has_totals, const void *caller)
 {
     struct telling told = {(uint64_t)(uintptr_t)block, bytes, has_totals, allocated, reserved, device, caller};
     int saved = errno;
@@ -347,7 +347,7 @@ void vt_torch_direct(const struct vt_alloc *a, struct vt_taken_stack *t)
 
 #define USAGE(name, totals, parameters, arguments, allocated, reserved)                           \
     VT_EXPORT void name parameters;                                                               \
-    VT_EXPORT void name parameters                                                                \
+    VT_EXPORT VT_HOT void name parameters                                                         \
     {                                                                                             \
         typedef void function parameters;                                                         \
         int16_t index = device_of(device);                                                        \

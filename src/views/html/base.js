@@ -180,7 +180,7 @@ const colourOf = (name, tone = name) =>
         .hex();
 
 const layerColours = [
-  "parameters", "activations", "optimizer", "gradients", "inputs", "library", "application", "context", "process",
+  "parameters", "activations", "optimizer", "gradients", "inputs", "library", "application", "extra", "process",
   "cached", "other", "rest"
 ];
 const otherColours = ["library", "process", "application", "reserved", "cached", "unaccounted"];

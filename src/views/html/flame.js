@@ -7,7 +7,7 @@
  * rows have `change` as well, and the colour says who grew (red) and who shrank (blue).
  */
 
-const ROW = 19, CHAR = 6.3, DRAWN = 6000;
+const ROW = 19, DRAWN = 6000;
 const flame = {
   measure: null,
   stacks: "merged",
@@ -130,6 +130,14 @@ const flameLines = node => [node.data.label,
         (node.data.frame.file ? node.data.frame.file + (node.data.frame.line ? ":" + node.data.frame.line : "") :
                                 node.data.frame.module)];
 
+/* How wide a character is: which font there is for them differs from machine to machine. */
+function widthOfChar(svg) {
+  const group = svg.append("g").attr("class", "frame"), sample = group.append("text").text("m".repeat(100));
+  const width = sample.node().getComputedTextLength() / 100;
+  group.remove();
+  return width || 6.7; /* not laid out */
+}
+
 function drawFlame() {
   const box = byId("flame-chart"), width = Math.max(200, box.clientWidth - 2), list = visibleNodes(width);
   const height = (d3.max(list, d => d.node.depth) + 1) * ROW + 2;
@@ -142,6 +150,7 @@ function drawFlame() {
                   .attr("width", width)
                   .attr("height", height)
                   .attr("aria-hidden", "true");
+  const char = widthOfChar(svg);
   const group = svg.selectAll("g").data(list, d => d.node.id).join(enter => {
     const g = enter.append("g");
     g.append("rect").attr("height", ROW - 1).attr("rx", 2);
@@ -168,7 +177,7 @@ function drawFlame() {
       .on("mouseleave", hideTip);
   group.select("rect").attr("width", d => Math.max(0.5, d.w - 0.7)).attr("fill", d => flameColour(d.node));
   group.select("text").text(d => {
-    const room = Math.floor((d.w - 8) / CHAR);
+    const room = Math.floor((d.w - 8) / char);
     return room < 3                      ? "" :
         d.node.data.label.length <= room ? d.node.data.label :
                                            d.node.data.label.slice(0, room - 1) + "…";
@@ -267,14 +276,14 @@ function writeFlame({measures, tools, rows, differs}) {
         [["merged", "Python and native"], ["python", "Python"], ["native", "native"]], "merged", set("stacks")));
   bar.append(check("inverted", "flame-inverted", false, set("inverted")),
       check("all frames", "flame-every", flame.every, set("every")),
-      el("label", {class: "choice grow"}, el("span", null, "Search"), search),
-      el("output", {id: "flame-found", class: "found", for: "flame-search"}),
-      button("Reset", "Show everything (key: Esc)",
-          () => {
+      el("span", {class: "choice grow"}, el("label", {class: "choice grow"}, el("span", null, "Search"), search),
+          el("output", {id: "flame-found", class: "found", for: "flame-search"}),
+          button("Reset", "Show everything (key: Esc)",
+              () => {
       flame.chosen = flame.root;
       zoomFlame(flame.root);
     },
-          "flame-reset"));
+              "flame-reset")));
     byId("flame-chart").addEventListener("keydown", flameKey);
     themed.push(drawFlame);
     addEventListener("resize", later(drawFlame, 150));

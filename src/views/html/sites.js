@@ -37,9 +37,9 @@ const PLACE_COLUMNS = [
 function growthText(site) {
   const g = site.growth;
   if (!g || !g.bytes || Math.abs(g.allocs) < 2) return ""; /* one allocation is no growth */
-  return (g.bytes > 0 ? "+" : "") + bytes(g.bytes) +
+  return signed(g.bytes) +
       (g.steps              ? " in " + count(g.steps) + " steps" :
-              g.bytes_per_s ? " (" + bytes(Math.round(g.bytes_per_s)) + "/s)" :
+              g.bytes_per_s ? " (" + signed(Math.round(g.bytes_per_s)) + "/s)" :
                               "");
 }
 

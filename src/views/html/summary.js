@@ -203,8 +203,10 @@ function writeFigures() {
         .append(table("What frameworks' allocators say of themselves",
             ["library", "framework", "device", "allocated", "reserved", "reserved at most", "limit", "refused"],
             data.allocators.filter(Boolean).map(
-                a => [a.library, a.framework, gpu(a.device), b(a.allocated_bytes), b(a.reserved_bytes),
-                    b(a.reserved_peak_bytes), a.limit_bytes === null ? "" : b(a.limit_bytes), n(a.ooms)])));
+                a => [a.library, a.framework, gpu(a.device), b(a.allocated_bytes),
+                    ...(a.reserved_peak_bytes ? [b(a.reserved_bytes), b(a.reserved_peak_bytes)] :
+                                                ["", ""]), /* not told */
+                    a.limit_bytes === null ? "" : b(a.limit_bytes), n(a.ooms)])));
   if (data.programs.length)
     byId("figure-tables")
         .append(table("Compiled programs", ["name", "framework", "runs", "temporary", "arguments", "outputs", "code"],

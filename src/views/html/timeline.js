@@ -90,17 +90,18 @@ function layersView(device, by) {
   }
   if (rows.length && S(data.timeline.end_us) > rows[rows.length - 1][0])
     rows.push([S(data.timeline.end_us), ...rows[rows.length - 1].slice(1)]);
-  const used = peaks.map((p, n) => n).filter(n => peaks[n] > 0), rank = n => PARTS.indexOf(picture.names[n]);
+  const used = peaks.map((p, n) => n).filter(n => peaks[n] > 0);
+  const libraries = used.filter(n => !isKnown(picture.names[n])).sort((a, b) => peaks[b] - peaks[a]);
+  const rank = n => PARTS.indexOf(picture.names[n]);
   if (by === "category") used.sort((a, b) => (rank(a) < 0 ? 99 : rank(a)) < (rank(b) < 0 ? 99 : rank(b)) ? 1 : -1);
   return {
     rows: rows.map(r => [r[0], ...used.map(n => r[n + 1])]),
     names: used.map(n => picture.names[n] === null ? "all others" :
             by === "category"                      ? TENSOR_NAMES[picture.names[n]] || picture.names[n] :
                                                      picture.names[n]),
-    colours: used.map(n => by === "category" ?
-            categoryColour(picture.names[n], used.filter(m => !isKnown(picture.names[m])).indexOf(n)) :
-            picture.names[n] === null ? css("c-rest") :
-                                        placeColour(picture.names[n])),
+    colours: used.map(n => by === "category" ? categoryColour(picture.names[n], libraries.indexOf(n)) :
+            picture.names[n] === null        ? css("c-rest") :
+                                               placeColour(picture.names[n])),
     sites: by === "place" ? used.map(n => picture.sites[n]) : null,
     peaks: used.map(n => peaks[n]),
     options: {customBars: false, stackedGraph: true}
@@ -166,26 +167,43 @@ function marksOfRun() {
   return marks.sort((a, b) => a[0] - b[0]);
 }
 
+/* Those in sight: [x, name, bad]. */
+function marksInSight(area, graph) {
+  const marks = marksOfRun().map(([s, name, bad]) => [Math.round(graph.toDomXCoord(s)) + 0.5, name, bad]);
+  return marks.filter(mark => mark[0] >= area.x && mark[0] <= area.x + area.w + 1);
+}
+
 function drawMarks(canvas, area, graph) {
-  let free = [-1e9, -1e9, -1e9];
-  canvas.font = "11px system-ui, sans-serif";
-  for (const [s, name, bad] of marksOfRun()) {
-    const x = Math.round(graph.toDomXCoord(s)) + 0.5;
-    if (x < area.x || x > area.x + area.w + 1) continue;
-    canvas.strokeStyle = canvas.fillStyle = css(bad ? "bad" : "muted");
+  for (const [x, , bad] of marksInSight(area, graph)) {
+    canvas.strokeStyle = css(bad ? "bad" : "muted");
     canvas.setLineDash(bad ? [] : [4, 3]);
     canvas.lineWidth = bad ? 1.5 : 1;
     canvas.beginPath();
     canvas.moveTo(x, area.y);
     canvas.lineTo(x, area.y + area.h);
     canvas.stroke();
+  }
+  canvas.setLineDash([]);
+}
+
+/* Their names, above the curves and with a rim: other marks' lines and full layers would make them unreadable. */
+function nameMarks(canvas, area, graph) {
+  const free = [-1e9, -1e9, -1e9];
+  canvas.save();
+  canvas.font = "11px system-ui, sans-serif";
+  canvas.strokeStyle = css("card");
+  canvas.lineWidth = 3;
+  canvas.lineJoin = "round";
+  for (const [x, name, bad] of marksInSight(area, graph)) {
     const label = name.length > 24 ? name.slice(0, 23) + "…" : name, width = canvas.measureText(label).width;
     const left = x + width + 6 > area.x + area.w ? x - width - 4 : x + 4, row = free.findIndex(end => left > end + 4);
     if (row < 0) continue;
+    canvas.fillStyle = css(bad ? "bad" : "text");
+    canvas.strokeText(label, left, area.y + 11 + 13 * row);
     canvas.fillText(label, left, area.y + 11 + 13 * row);
     free[row] = left + width;
   }
-  canvas.setLineDash([]);
+  canvas.restore();
 }
 
 /* --- drawing --- */
@@ -261,6 +279,10 @@ function drawTimeline() {
       drawPhases(canvas, area, graph);
       drawMarks(canvas, area, graph);
     },
+    plugins: [{
+      toString: () => "names of marks",
+      activate: graph => ({didDrawChart: e => nameMarks(e.drawingContext, graph.getArea(), graph)})
+    }],
     highlightCallback: (e, x, points, row) => {
       const values = view.rows[row].slice(1).map(v => Array.isArray(v) ? v[2] : v);
       legendItems(view, values, x);
