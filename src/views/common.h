@@ -77,6 +77,10 @@ uint64_t vt_view_cached(struct vt_out *out, const struct vt_analysis *a);
 void vt_view_account(struct vt_out *out, const struct vt_device_row *device);
 unsigned vt_view_reserved(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *device);
 
+/* "  tensors at their highest point: 4.10 GiB; activations 1.99 GiB, ...", largest first. device: of a model of "peak", with the
+ * parts of its account. */
+void vt_view_tensors_at_peak(struct vt_out *out, const struct vt_device_row *device);
+
 /* The section on fragmentation; nothing if there is no more to say than the account says. */
 void vt_view_fragmentation(struct vt_out *out, const struct vt_analysis *a);
 

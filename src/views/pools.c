@@ -44,10 +44,11 @@ static void write_reserved(struct vt_out *out, const struct vt_model *m, const s
                       tensors, vt_format_bytes(two, d->tensors), vt_format_bytes(three, unused));
 }
 
+static const char *const names[VT_PART_COUNT] = {"parameters",  "gradients", "optimizer state",
+                                                 "activations", "inputs",    "other tensors"};
+
 void vt_view_account(struct vt_out *out, const struct vt_device_row *d)
 {
-    static const char *const names[VT_PART_COUNT] = {"parameters",  "gradients", "optimizer state",
-                                                     "activations", "inputs",    "other tensors"};
     bool pool = d->tensors_known && (d->pool || d->tensors);
     unsigned part;
 
@@ -213,4 +214,24 @@ void vt_view_fragmentation(struct vt_out *out, const struct vt_analysis *a)
         any = true;
         write_pools(out, a, &f->pools[i], &oom);
     }
+}
+
+void vt_view_tensors_at_peak(struct vt_out *out, const struct vt_device_row *d)
+{
+    char text[VT_FORMAT_BYTES];
+    unsigned part, best;
+    uint32_t shown = 0; /* a bit for each part */
+
+    vt_out_format(out, "  tensors at their highest point: %s", vt_format_bytes(text, d->tensors));
+    while (d->tensor_part[VT_PART_OTHER] < d->tensors) { /* else nothing is known of what they were */
+        for (best = VT_PART_COUNT, part = 0; part < VT_PART_COUNT; part++)
+            if (!(shown & 1u << part) && d->tensor_part[part] &&
+                (best == VT_PART_COUNT || d->tensor_part[part] > d->tensor_part[best]))
+                best = part;
+        if (best == VT_PART_COUNT)
+            break;
+        vt_out_format(out, "%s%s %s", shown ? ", " : "; ", names[best], vt_format_bytes(text, d->tensor_part[best]));
+        shown |= 1u << best;
+    }
+    vt_out_text(out, "\n");
 }

@@ -60,7 +60,21 @@ static void write_libraries(struct vt_out *out, const struct vt_model *m, const 
     }
 }
 
-static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d)
+/* What a training consisted of is gone by its end: then the end alone would say nothing of it. peak: NULL: not to be told. */
+static void write_peak(struct vt_out *out, const struct vt_model *peak, const struct vt_device_row *now)
+{
+    uint32_t i;
+
+    for (i = 0; peak && i < peak->device_count; i++) {
+        const struct vt_device_row *d = &peak->devices[i];
+
+        if (d->record->ordinal == now->record->ordinal && d->tensors_known && d->tensors > now->tensors)
+            vt_view_tensors_at_peak(out, d);
+    }
+}
+
+static void write_device(struct vt_out *out, const struct vt_model *m, const struct vt_device_row *d,
+                         const struct vt_model *peak)
 {
     char text[VT_FORMAT_BYTES];
 
@@ -89,6 +103,7 @@ static void write_device(struct vt_out *out, const struct vt_model *m, const str
         vt_out_format(out, "  (beyond what CUDA offers, the driver reserves another %s)\n",
                       vt_format_bytes(text, d->card_reserved - d->reserved));
     vt_view_reserved(out, m, d);
+    write_peak(out, peak, d);
 }
 
 static bool holds_anything(const struct vt_model *m)
@@ -101,12 +116,12 @@ static bool holds_anything(const struct vt_model *m)
     return false;
 }
 
-static void write_moment(struct vt_out *out, const struct vt_analysis *a)
+static void write_moment(struct vt_out *out, const struct vt_analysis *a, const struct vt_model *peak)
 {
     uint32_t i;
 
     for (i = 0; i < a->model.device_count; i++)
-        write_device(out, &a->model, &a->model.devices[i]);
+        write_device(out, &a->model, &a->model.devices[i], peak);
     vt_text_heading(out, "Who holds it");
     if (!holds_anything(&a->model))
         vt_out_text(out, *a->model.missing      ? "  not in the recording\n"
@@ -119,12 +134,27 @@ static void write_both(struct vt_out *out, const struct vt_analysis *then, const
 {
     bool same = vt_view_holds_the_same(&then->model, &a->model);
 
-    write_moment(out, then);
+    write_moment(out, then, NULL);
     if (!same) {
-        write_moment(out, a);
+        write_moment(out, a, NULL);
         return;
     }
     vt_out_format(out, "  (it held the same %s)\n", vt_view_when(&a->model));
+}
+
+/* The account at the end, or at the moment that was asked for. */
+static void write_last(struct vt_out *out, const struct vt_analysis *a)
+{
+    bool chosen = strcmp(a->model.moment, "end") != 0 && strcmp(a->model.moment, "finalize") != 0;
+    struct vt_model peak;
+
+    if (chosen || vt_model_build(&peak, a->model.reading, "peak")) {
+        write_moment(out, a, NULL);
+        return;
+    }
+    vt_account_add_parts(&peak, a->symbols);
+    write_moment(out, a, &peak);
+    vt_model_free(&peak);
 }
 
 void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a)
@@ -135,8 +165,12 @@ void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a)
 
     if (moment)
         memcpy(name, moment->name, sizeof moment->name);
-    if (!moment || vt_model_build(&then.model, a->model.reading, name)) {
-        write_moment(out, a);
+    if (!moment) {
+        write_last(out, a);
+        return;
+    }
+    if (vt_model_build(&then.model, a->model.reading, name)) {
+        write_moment(out, a, NULL);
         return;
     }
     vt_account_add_parts(&then.model, then.symbols);

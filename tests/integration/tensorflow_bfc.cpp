@@ -268,7 +268,7 @@ API const char *TFE_OpGetName(const operation *o, void *)
 
 API void TFE_Execute(operation *o, void **results, int *count, void *status)
 {
-    tfe_executed++;
+    __atomic_add_fetch(&tfe_executed, 1, __ATOMIC_RELAXED);
     if (results)
         results[0] = o;
     if (count)

@@ -1,5 +1,8 @@
 """What tensors are to a training program: loops whose truth is known, with PyTorch's stand-ins (phase_programs.py)."""
+import subprocess
+
 import phase_programs
+import vt
 
 MIB = 1 << 20
 
@@ -243,3 +246,24 @@ finish()
         tensors = self.report(moment="turn")["devices"][0]["account"]["tensors"]
         self.assertEqual({k: v // MIB for k, v in tensors.items()},
                          {"parameters": 6, "gradients": 0, "optimizer": 12, "activations": 6, "inputs": 3, "other": 0})
+
+    def test_account_at_the_peak(self):
+        """At the end the training's tensors are gone; the text says what they were when there was most of them."""
+        self.run_it('''\
+net, adam, x = Net(), AdamW(), None
+for step in range(3):
+    x = inputs(x)
+    free(net(x))
+    net.backward()
+    adam.step()
+    net.zero_grad()
+for p in net.parameters: free(p)
+finish()
+''')
+        done = subprocess.run([vt.COMMAND, "report", self.recordings()[0]], stdout=subprocess.PIPE, text=True, check=True)
+        line, = [l for l in done.stdout.splitlines() if "highest point" in l]
+        tensors = self.report(moment="peak")["devices"][0]["account"]["tensors"]
+        self.assertEqual({k: v // MIB for k, v in tensors.items() if v},
+                         {"optimizer": 12, "other": 9, "activations": 6, "parameters": 6, "gradients": 6, "inputs": 3})
+        self.assertEqual(line, "  tensors at their highest point: 42.00 MiB; optimizer state 12.00 MiB, other tensors 9.00 MiB, parameters "
+                               "6.00 MiB, gradients 6.00 MiB, activations 6.00 MiB, inputs 3.00 MiB")

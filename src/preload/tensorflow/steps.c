@@ -58,9 +58,10 @@ static execute_fn *real_execute(void)
     if (__atomic_load_n(&real.salt, __ATOMIC_ACQUIRE) != vt_stack_salt() ||
         !__atomic_load_n(&real.execute, __ATOMIC_RELAXED)) {
         uint64_t salt = vt_stack_salt();
-        __atomic_store_n(&real.execute, (execute_fn *)vt_loaded_symbol("", "TFE_Execute"), __ATOMIC_RELAXED);
+        execute_fn *execute = (execute_fn *)vt_loaded_symbol("", "TFE_Execute");
+        __atomic_store_n(&real.execute, execute, __ATOMIC_RELAXED);
         __atomic_store_n(&real.name, (name_fn *)vt_loaded_symbol("", "TFE_OpGetName"), __ATOMIC_RELAXED);
-        vt_tensorflow_note_code((const void *)real.execute, framework());
+        vt_tensorflow_note_code((const void *)execute, framework());
         __atomic_store_n(&real.salt, salt, __ATOMIC_RELEASE);
     }
     return __atomic_load_n(&real.execute, __ATOMIC_RELAXED);
