@@ -16,7 +16,8 @@
 
 #define EVIDENCE_MAX 4
 #define KEPT_WORTH (1ull << 20)
-#define FAILURES_MAX 8 /* looked at, the newest first */
+#define KEPT_LEAST (64ull << 10) /* of a place: shapes and scalars beside the tensors are not worth a word */
+#define FAILURES_MAX 8           /* looked at, the newest first */
 
 struct chain {
     uint32_t frames[VT_STACK_FRAMES_MAX];
@@ -133,7 +134,7 @@ static void look(struct vt_finding_builder *b, struct kept *kept, const struct v
     struct vt_moment_site then;
     struct chain chain;
 
-    if (site->level != VT_LEVEL_TENSOR || !row->live_bytes || !site->python_stack ||
+    if (site->level != VT_LEVEL_TENSOR || row->live_bytes < KEPT_LEAST || !site->python_stack ||
         site->first_ns > kept->failure->last_ns || site->device != kept->failure->device)
         return;
     take_chain(r, &chain, site->python_stack);

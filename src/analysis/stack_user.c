@@ -60,19 +60,13 @@ static bool is_standard_library(const char *file)
  * that a program of the user's does not have. */
 static bool is_framework(const char *file)
 {
-    static const char *const folders[] = {"/tensorflow/python/",
-                                          "/keras/src/",
-                                          "/torch/nn/",
-                                          "/torch/optim/",
-                                          "/torch/autograd/",
-                                          "/torch/utils/",
-                                          "/torch/distributed/",
-                                          "/torch/cuda/",
-                                          "/torch/_",
-                                          "/jax/_src/",
-                                          "/cupy/_",
-                                          "/numba/cuda/",
-                                          "/transformers/models/",
+    static const char *const folders[] = {"/tensorflow/python/", "/tensorflow/dtensor/python/",
+                                          "/keras/src/",         "/torch/nn/",
+                                          "/torch/optim/",       "/torch/autograd/",
+                                          "/torch/utils/",       "/torch/distributed/",
+                                          "/torch/cuda/",        "/torch/_",
+                                          "/jax/_src/",          "/cupy/_",
+                                          "/numba/cuda/",        "/transformers/models/",
                                           "/deepspeed/runtime/"};
     size_t i;
 

@@ -33,7 +33,7 @@ struct vt_taken_stack {
     struct vt_stack stack;
     struct vt_stack_objects objects;
     bool located;     /* objects is filled */
-    uint32_t adopted; /* frame id of the Python stack of the thread that this one works for; 0: none (nccl/, tensorflow/) */
+    uint32_t adopted; /* frame id of the Python stack of the thread this one works for (nccl/, tensorflow/); 0: none */
     struct vt_python_stack python;
 };
 

@@ -51,7 +51,8 @@ static void test_user(void **state)
     USER(NULL, "f1 (x.py:11)", thread, "/home/lib/python/x.py");
     USER(NULL, "f1 (x.py:11)", thread, "/home/python3.9/x.py");
     USER(NULL, "f0 (train.py:10)", "/home/me/train.py", "/opt/target/tensorflow/python/framework/constant_op.py",
-         "/src/pytorch/torch/nn/modules/linear.py", "/opt/target/keras/src/trainers/trainer.py");
+         "/opt/target/tensorflow/dtensor/python/api.py", "/src/pytorch/torch/nn/modules/linear.py",
+         "/opt/target/keras/src/trainers/trainer.py");
     USER(NULL, "f1 (model.py:11)", "/home/me/train.py", "/home/me/torch/model.py");
     USER(NULL, "f0 (train.py:10)", "train.py", "<eval_with_key>.3", "<__array_function__ internals>");
     USER(NULL, "f1 (<stdin>:11)", thread, "<stdin>", torch);

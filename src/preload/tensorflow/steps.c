@@ -44,7 +44,7 @@ static struct {
     uint64_t salt; /* what vt_stack_salt() was when they were found */
 } real;
 
-/* A function of the library that has the allocators and the threads: another one than the C API's since 2.12. */
+/* A function of the library that has the allocators and the threads, which is another one than the C API's. */
 static const void *framework(void)
 {
     const void *found = vt_loaded_symbol("libtensorflow_framework", "_ZN3tsl12BFCAllocator13DeallocateRawEPv");
