@@ -142,11 +142,29 @@ static void show_tensorflow_dump(struct vt_finding_builder *b, struct vt_finding
                         (int)(length < 256 ? length : 256), prefix);
 }
 
+/* What this process held of the card at the failure: of a framework's own refusal, the record has only what that had reserved. */
+static uint64_t held(const struct vt_refusal *r)
+{
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    if (!r->then)
+        return r->failure->reserved_bytes;
+    for (i = 0; i < r->then->total_count; i++) {
+        const struct vt_total *total = r->then->totals[i].record;
+
+        if (total->level == VT_LEVEL_DRIVER && total->device == r->failure->device && vt_kind_is_memory(total->kind) &&
+            vt_class_of((enum vt_kind)total->kind) == VT_CLASS_DEVICE)
+            bytes += r->then->totals[i].live_bytes;
+    }
+    return bytes;
+}
+
 static void show_usage(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_refusal *r)
 {
     const struct vt_failure *failure = r->failure;
     char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES], four[VT_FORMAT_BYTES];
-    uint64_t used = failure->total_bytes - failure->free_bytes, own = failure->reserved_bytes, context;
+    uint64_t used = failure->total_bytes - failure->free_bytes, own = held(r), context;
 
     if (!failure->total_bytes || failure->free_bytes > failure->total_bytes || own > used)
         return;

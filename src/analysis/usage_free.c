@@ -26,15 +26,17 @@ static uint64_t live_at(const struct vt_model *m, const struct vt_moment *moment
     return sum;
 }
 
-/* A failure's reading. Of equal failures the newest one left it, and the live bytes are in that one's moment. */
+/* A failure's reading. Of equal failures the newest one left it, and the live bytes are in that one's moment; those of a
+ * framework's own refusal as well: what it has reserved is not all that the process holds. */
 static struct vt_free_reading reading_of(const struct vt_model *m, const struct vt_failure *failure)
 {
     const struct vt_moment *moment = vt_reading_moment(m->reading, failure->moment);
     struct vt_free_reading reading = {failure->free_bytes, failure->reserved_bytes, failure->last_ns, true, false};
+    bool elsewhere = failure->count > 1 || failure->kind == VT_FAILURE_FRAMEWORK_OOM;
 
-    if (!failure->count || !failure->total_bytes || (failure->count > 1 && !moment))
+    if (!failure->count || !failure->total_bytes || (elsewhere && !moment))
         reading.known = false;
-    else if (failure->count > 1)
+    else if (elsewhere)
         reading.live_bytes = live_at(m, moment, failure->device);
     return reading;
 }

@@ -221,11 +221,35 @@ static void test_counts_that_lie(void **state)
     }
 }
 
+/* PyTorch says what it had reserved. Libraries' memory beside that is this process's too: counted once, and the free memory that
+ * was read at that instant stays what was read. */
+static void test_libraries_beside_a_refusal(void **state)
+{
+    const struct vt_device_row *d;
+
+    (void)state;
+    begin();
+    fill(4 * GIB);
+    keep(native_place(t.driver, 0x900), GIB);
+    refused(&t, python_line(&t, 0, "train_step", 31), 2 * GIB, "oom-1");
+    failure_record(0)->reserved_bytes = 4 * GIB;
+    failure_record(0)->total_bytes = 16 * GIB;
+    failure_record(0)->free_bytes = 10 * GIB;
+    assert_true(says(verdict(VT_FAMILY_LIMIT), "Of the 6.00 GiB in use, this process had allocated 5.00 GiB"));
+    look_away();
+    look("oom-1");
+    d = &o.a.model.devices[0];
+    assert_int_equal(d->free, 10 * GIB);
+    assert_false(d->free_computed);
+    assert_int_equal(d->unaccounted, GIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCENE(test_growth),  SCENE(test_activations), SCENE(test_optimizer_state), SCENE(test_gradients),
-        SCENE(test_weights), SCENE(test_at_the_end),  SCENE(test_retry),           SCENE(test_counts_that_lie),
+        SCENE(test_growth),    SCENE(test_activations),     SCENE(test_optimizer_state),
+        SCENE(test_gradients), SCENE(test_weights),         SCENE(test_at_the_end),
+        SCENE(test_retry),     SCENE(test_counts_that_lie), SCENE(test_libraries_beside_a_refusal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
