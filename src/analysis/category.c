@@ -9,6 +9,15 @@
 
 #include <string.h>
 
+#include "analysis/births.h"
+
+/*
+ * An input is gone after its step or the next, a prefetched one some steps later. What a place holds for longer than this, on
+ * the average (by how many it makes in a step, and how many are live), is something that the program collects.
+ */
+#define KEPT_STEPS 6
+#define KEPT_MIN 8 /* live; without steps */
+
 #define U VT_CATEGORY_UNKNOWN
 #define P VT_CATEGORY_PARAMETERS
 #define G VT_CATEGORY_GRADIENTS
@@ -39,6 +48,7 @@ static const struct rule forward = {{O, A, O, O}, A, "allocated in a module's fo
 static const struct rule kept = {{O, A, O, O}, O, "allocated in a module's forward; kept since an earlier step"};
 static const struct rule loop = {{O, A, I, I}, U, "allocated by the program itself; replaced in a later step"};
 static const struct rule first_inputs = {{O, A, I, I}, I, "allocated by the program itself after the parameters"};
+static const struct rule collected = {{O, A, O, O}, O, "allocated by the program itself again and again, and kept"};
 static const struct rule library_code = {{O, A, U, U}, U, "allocated by a function of PyTorch outside of modules"};
 static const struct rule no_python = {{O, A, U, U}, U, "without a Python stack"};
 static const struct rule persistent = {
@@ -84,9 +94,27 @@ static bool may_be_temporary(const struct vt_model *m, const struct vt_site *sit
     return site->phase == now->phase;
 }
 
-static const struct rule *rule_in_forward(const struct vt_model *m, const struct vt_site *site, unsigned code,
+/* Does a place make things step by step and keep them? What was made in one step (a validation set) may be inputs for long. */
+static bool is_collected(const struct vt_model *m, const struct vt_site_row *row)
+{
+    const struct vt_site *site = row->record;
+    uint64_t first, made, all, newest = row->newest_ns ? row->newest_ns : vt_model_last_ns(m, row);
+
+    if (row->live_count < KEPT_STEPS || newest < site->first_ns || site->last_ns < newest)
+        return false;
+    if (!vt_reading_header(m->reading)->steps)
+        return row->live_count >= KEPT_MIN && vt_model_never_freed(row) && vt_births_curve_rises(m, row);
+    first = vt_model_steps_until(m->reading, site->first_ns);
+    made = vt_model_steps_until(m->reading, newest) - first + 1;
+    all = vt_model_steps_until(m->reading, site->last_ns) - first + 1;
+    return made >= KEPT_STEPS && (double)row->live_count * (double)all >= KEPT_STEPS * (double)site->alloc_calls;
+}
+
+static const struct rule *rule_in_forward(const struct vt_model *m, const struct vt_site_row *row, unsigned code,
                                           const struct instant *now)
 {
+    const struct vt_site *site = row->record;
+
     if (code & VT_CODE_PARAMETER)
         return &parameter;
     if (code & VT_CODE_FSDP && !(code & VT_CODE_MODULE)) /* inside a module's call it gathers, around it it divides */
@@ -101,6 +129,8 @@ static const struct rule *rule_in_forward(const struct vt_model *m, const struct
         return now->steps && !site->free_calls && site->last_ns < now->step_ns ? &persistent : &no_python;
     if (!(code & VT_CODE_USER))
         return &library_code;
+    if (is_collected(m, row))
+        return &collected;
     return m->parameters_ns && site->first_ns > m->parameters_ns ? &first_inputs : &loop;
 }
 
@@ -109,8 +139,9 @@ static bool is_torch(const struct vt_reading *r, const struct vt_site *site)
     return site->level == VT_LEVEL_TENSOR && !strncmp(vt_reading_chars(r, site->api), "torch.", 6);
 }
 
-static const struct rule *rule_of(const struct vt_model *m, const struct vt_site *site, const struct instant *now)
+static const struct rule *rule_of(const struct vt_model *m, const struct vt_site_row *row, const struct instant *now)
 {
+    const struct vt_site *site = row->record;
     unsigned code;
 
     if (!is_torch(m->reading, site))
@@ -125,13 +156,13 @@ static const struct rule *rule_of(const struct vt_model *m, const struct vt_site
                : code & VT_CODE_MODULE              ? &recomputed
                                                     : &gradient;
     case VT_PHASE_OPTIMIZER: /* a closure runs forward inside the optimizer's step */
-        return code & VT_CODE_STATE ? &initial : code & VT_CODE_MODULE ? rule_in_forward(m, site, code, now) : &state;
+        return code & VT_CODE_STATE ? &initial : code & VT_CODE_MODULE ? rule_in_forward(m, row, code, now) : &state;
     case VT_PHASE_ZERO_GRAD:
         return &zeroing;
     case VT_PHASE_DATA:
         return &data;
     default:
-        return rule_in_forward(m, site, code, now);
+        return rule_in_forward(m, row, code, now);
     }
 }
 
@@ -164,8 +195,8 @@ static bool divide(struct vt_category_split *split, const struct rule *rule, con
 static void split_open(struct vt_category_split *split, const struct rule *rule, const struct vt_site *site,
                        uint64_t bytes, bool may_be_temporary)
 {
-    if (divide(split, rule, site->ended, VT_FATE_BACKWARD, bytes))
-        return;
+    if (rule != &collected && divide(split, rule, site->ended, VT_FATE_BACKWARD, bytes))
+        return; /* how the few ended that were not kept says nothing of those that were */
     if (may_be_temporary && rule != &workspace && site->ended[VT_FATE_STRETCH].bytes >= bytes && bytes)
         split->bytes[rule->of[VT_FATE_STRETCH]] += bytes;
     else
@@ -188,7 +219,7 @@ struct vt_category_split vt_category_of(const struct vt_model *m, const struct v
 {
     const struct vt_site *site = row->record;
     struct instant now = instant_of(m, site);
-    const struct rule *rule = rule_of(m, site, &now);
+    const struct rule *rule = rule_of(m, row, &now);
     struct vt_category_split split = {.reason = rule->reason}, whole = {.reason = NULL};
     uint64_t left = row->live_bytes, part;
     unsigned fate;

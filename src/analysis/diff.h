@@ -2,7 +2,8 @@
  * What changed between two runs, two ranks or two moments of one run: totals, what tensors are to the program, and places.
  *
  * A side is one recording at one moment, or all recordings of a job added up. Places are matched first exactly, then, among
- * those that are in one side only, by the functions of their frames: a place whose lines have changed "moved".
+ * those that are in one side only, by the functions of their frames: a place whose lines have changed "moved". What is left
+ * and has the same line, the same calls inside of it and nearly the same bytes is one place that other code calls now.
  * Three measures: what was live at the moment; what each place held at the highest point (the moment "peak"); what was ever
  * allocated, of the whole run. With `per_step` each side's figures are divided by its training steps.
  *
@@ -59,7 +60,8 @@ struct vt_diff_total {
 struct vt_diff_site {
     uint32_t place[2]; /* index in places, before and after; VT_NONE: there is none */
     uint64_t bytes[2], count[2];
-    bool moved; /* matched by its functions, not by its lines */
+    bool moved;         /* matched by its functions, not by its lines */
+    bool other_callers; /* matched by its line, what that calls and its bytes, not by who calls it */
 };
 
 struct vt_diff_rank {

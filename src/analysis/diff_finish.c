@@ -8,6 +8,8 @@
 
 #include "analysis/diff.h"
 
+#define NEAR_SHARE 20 /* a twentieth more or less is the same place, as alignment and batches make it */
+
 int64_t vt_diff_change(const uint64_t bytes[2])
 {
     uint64_t by = bytes[1] > bytes[0] ? bytes[1] - bytes[0] : bytes[0] - bytes[1];
@@ -76,7 +78,6 @@ static void join(struct vt_diff_site *before, struct vt_diff_site *after)
     before->place[1] = after->place[1];
     before->bytes[1] = after->bytes[1];
     before->count[1] = after->count[1];
-    before->moved = true;
     after->place[1] = VT_NONE;
 }
 
@@ -88,8 +89,60 @@ static int match_moved(struct vt_diff *d)
     while (before && after && i < counts[0] && j < counts[1]) {
         int order = vt_spot_compare_chain(before[i].place, after[j].place);
 
-        if (!order)
+        if (!order) {
             join(before[i].value, after[j].value);
+            before[i].value->moved = true;
+        }
+        i += order <= 0;
+        j += order >= 0;
+    }
+    i = before && after;
+    free(before);
+    free(after);
+    return i ? 0 : -ENOMEM;
+}
+
+static uint64_t bytes_of(const struct lonely *l)
+{
+    return l->value->bytes[l->value->place[1] != VT_NONE];
+}
+
+/* Places of one line stand together, by bytes. */
+static int by_inner(const void *left, const void *right)
+{
+    const struct lonely *a = left, *b = right;
+    int order = vt_spot_compare_inner(a->place, b->place);
+
+    if (order)
+        return order;
+    return bytes_of(a) < bytes_of(b) ? -1 : bytes_of(a) > bytes_of(b);
+}
+
+static bool is_near(uint64_t a, uint64_t b)
+{
+    return (a > b ? a - b : b - a) <= (a > b ? a : b) / NEAR_SHARE;
+}
+
+/* A program that calls its training from another function does not free and make everything anew. Bytes that differ are no
+ * proof of that: such places stay two. */
+static int match_callers(struct vt_diff *d)
+{
+    uint32_t counts[2], i = 0, j = 0;
+    struct lonely *before = find_lonely(d, 0, &counts[0]), *after = find_lonely(d, 1, &counts[1]);
+
+    if (before && after) {
+        qsort(before, counts[0], sizeof *before, by_inner);
+        qsort(after, counts[1], sizeof *after, by_inner);
+    }
+    while (before && after && i < counts[0] && j < counts[1]) {
+        int order = vt_spot_compare_inner(before[i].place, after[j].place);
+
+        if (!order && is_near(bytes_of(&before[i]), bytes_of(&after[j]))) {
+            join(before[i].value, after[j].value);
+            before[i].value->other_callers = true;
+        } else if (!order) {
+            order = bytes_of(&before[i]) < bytes_of(&after[j]) ? -1 : 1;
+        }
         i += order <= 0;
         j += order >= 0;
     }
@@ -170,7 +223,7 @@ int vt_diff_finish(struct vt_diff *d)
 {
     uint32_t i;
 
-    if (match_moved(d))
+    if (match_moved(d) || match_callers(d))
         return -ENOMEM;
     for (i = 0; i < d->value_count; i++)
         if (d->values[i].place[0] != VT_NONE || d->values[i].place[1] != VT_NONE)

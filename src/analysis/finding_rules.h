@@ -88,12 +88,34 @@ struct vt_place_sum *vt_sum_sites(struct vt_finding_builder *b, const struct vt_
 /* "1.00 GiB in 4 (device) by place: 6 allocated, 2 freed." as evidence. */
 void vt_show_place(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_place_sum *sum);
 
-/* What would give back the memory of the finding's sites, which are pools of frameworks (findings_frameworks.c). */
+/* Did memory run out on a device, or on any (VT_ANY_DEVICE)? */
+#define VT_ANY_DEVICE -1
+bool vt_ran_out(const struct vt_model *model, int device);
+
+/* Does the model show the moment at which the program's own code had ended? */
+bool vt_is_at_finalize(const struct vt_model *model);
+
+/* What stands before a finding's title where memory ran out, because reports begin with the account of that moment then, which
+ * has other figures: "At the end, "; else "". A constant; for models that are vt_is_final(). */
+const char *vt_moment_before(const struct vt_model *model);
+
+/* What would give back the memory of the finding's sites, which are pools of frameworks: measures that the recorded
+ * environment shows to be taken already are left out (findings_frameworks.c). */
 void vt_advise_pools(struct vt_finding_builder *b, struct vt_finding *finding);
 
+/* The same for a stream-ordered pool of the driver with `bytes` that nobody uses: only what the finding's sites' own code
+ * could call. */
+void vt_advise_stream_pool(struct vt_finding_builder *b, struct vt_finding *finding, uint64_t bytes);
+
+/* Does the recorded environment tell JAX and TensorFlow, those of them that are in `frameworks` (bits as in frameworks.h), to
+ * take memory as they need it instead of an arena? */
+bool vt_takes_as_needed(const struct vt_reading *reading, unsigned frameworks);
+
 /* How many other processes on a device run the same program or executable, and hold enough for a CUDA context; *name: which,
- * if there are any. */
-uint32_t vt_same_executable(const struct vt_reading *reading, const struct vt_device_row *device, const char **name);
+ * if there are any. *contexts: bytes that their contexts take at most, together: of each no more than this process's context
+ * (0: not known) and no more than it holds. */
+uint32_t vt_same_executable(const struct vt_reading *reading, const struct vt_device_row *device, const char **name,
+                            uint64_t *contexts);
 
 /* The rules, one per file. */
 void vt_find_ooms(struct vt_finding_builder *b);         /* findings_oom.c: capacity, limit, fragmentation */
@@ -106,6 +128,7 @@ void vt_find_replaced(struct vt_finding_builder *b);     /* findings_replaced.c:
 void vt_find_unreleased(struct vt_finding_builder *b);   /* findings_unreleased.c: misuse */
 void vt_find_waste(struct vt_finding_builder *b);        /* findings_waste.c: waste, overhead */
 void vt_find_pools(struct vt_finding_builder *b);        /* findings_pools.c: cache, waste, overhead */
+void vt_find_stream_pools(struct vt_finding_builder *b); /* findings_stream_pools.c: cache; part of vt_find_pools() */
 void vt_find_contexts(struct vt_finding_builder *b);     /* findings_contexts.c: overhead */
 
 #endif

@@ -254,6 +254,8 @@ int vt_findings_build(struct vt_findings *findings, struct vt_model *model, stru
     if (model->missing[0])
         vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, "The recording is incomplete: nothing can be said about %s.",
                        model->missing);
+    else if (!findings->count && !vt_model_is_end(model))
+        vt_new_finding(&b, VT_FAMILY_NONE, VT_POSSIBLE, VT_JUDGED_AT_END);
     else if (!findings->count)
         vt_new_finding(&b, VT_FAMILY_NONE, VT_CERTAIN, "Nothing suspicious was found%s.",
                        b.suppressions.places ? " beside what is suppressed" : "");

@@ -17,6 +17,9 @@
 #include "analysis/stack.h"
 #include "analysis/symbols.h"
 
+/* Said at other moments than the end where nothing else is. */
+#define VT_JUDGED_AT_END "Leaks and growth are judged at the end: see the report without --moment."
+
 enum vt_family {
     VT_FAMILY_LEAK,
     VT_FAMILY_GROWTH,

@@ -1,7 +1,8 @@
 /*
  * Several processes of one sort on a card: each has a CUDA context of its own, some hundred MiB of it before the first
  * allocation. Workers that only wait have one as well, once they have touched CUDA. What a context takes is known of this
- * process (account.h); the others run the same executable, so theirs is about as large.
+ * process (account.h), with the code of all libraries that it loaded; the others run the same executable, so theirs is no
+ * larger, nor larger than all that they hold.
  */
 #include <string.h>
 
@@ -33,46 +34,52 @@ static bool has_context(const struct vt_device_row *d, uint32_t i)
     return d->others[i].bytes >= d->context / CONTEXT_PART;
 }
 
-uint32_t vt_same_executable(const struct vt_reading *r, const struct vt_device_row *d, const char **name)
+uint32_t vt_same_executable(const struct vt_reading *r, const struct vt_device_row *d, const char **name,
+                            uint64_t *contexts)
 {
     uint32_t i, count = 0;
 
-    for (i = 0; i < d->other_count; i++) {
+    for (*contexts = 0, i = 0; i < d->other_count; i++) {
         if (!is_called(r, d->others[i].name) || !has_context(d, i))
             continue;
         *name = vt_basename(d->others[i].name);
+        *contexts += d->others[i].bytes < d->context ? d->others[i].bytes : d->context;
         count++;
     }
     return count;
 }
 
-/* All scripts of an interpreter are called alike: they belong together if they are ranks of one job, as far as is known. */
-static bool are_strangers(const struct vt_reading *r, const char *name)
+/*
+ * All scripts of an interpreter are called alike, and nothing in a recording tells which of them belong together: the other
+ * ranks of a job mostly run on GPUs of their own, and what shares this one may be of any other program.
+ */
+static bool may_be_strangers(const char *name)
 {
-    return !strncmp(name, "python", 6) && vt_reading_header(r)->world_size < 2;
+    return !strncmp(name, "python", 6);
 }
 
 static void show(struct vt_finding_builder *b, const struct vt_device_row *d)
 {
     char each[VT_FORMAT_BYTES], all[VT_FORMAT_BYTES];
     const char *name = "";
-    uint32_t same = vt_same_executable(b->model->reading, d, &name), i, shown = 0;
+    uint64_t contexts;
+    uint32_t same = vt_same_executable(b->model->reading, d, &name, &contexts), i, shown = 0;
     struct vt_finding *finding;
 
-    if (same < SAME_MIN || are_strangers(b->model->reading, name))
+    if (same < SAME_MIN || may_be_strangers(name))
         return;
     finding = vt_new_finding(b, VT_FAMILY_OVERHEAD, VT_POSSIBLE,
-                             "%u processes on GPU %d run %s, each with a CUDA context of its own: about %s each, %s "
-                             "together, beside what they allocate.",
+                             "%u processes on GPU %d run %s, each with a CUDA context of its own: at most %s each, %s "
+                             "together, of what they hold.",
                              same + 1, d->record->ordinal, name, vt_format_bytes(each, d->context),
-                             vt_format_bytes(all, d->context * (same + 1)));
+                             vt_format_bytes(all, d->context + contexts));
     for (i = 0; i < d->other_count && shown < EVIDENCE_MAX; i++)
         if (is_called(b->model->reading, d->others[i].name) && has_context(d, i)) {
             vt_add_evidence(b, finding, "pid %u holds %s.", d->others[i].pid,
                             vt_format_bytes(each, d->others[i].bytes));
             shown++;
         }
-    vt_add_advice(b, finding, d->context * same,
+    vt_add_advice(b, finding, contexts,
                   "If they belong together: one process per GPU, or CUDA MPS, and workers that don't touch CUDA.");
 }
 

@@ -7,6 +7,7 @@
 #include "analysis/format.h"
 #include "analysis/frameworks.h"
 #include "analysis/growth_rules.h"
+#include "analysis/trend.h"
 
 #define EVIDENCE_MAX 8
 #define WORTH (1ull << 20) /* growth below this is a list of numbers, and no likely finding */
@@ -140,17 +141,117 @@ static void report(struct vt_finding_builder *b, const struct vt_births *births,
     free(sums.list);
 }
 
+/* What a place made in one tick of what is live. */
+struct made {
+    uint64_t tick, bytes;
+};
+
+static int by_tick(const void *left, const void *right)
+{
+    const struct made *a = left, *b = right;
+
+    return (a->tick > b->tick) - (a->tick < b->tick);
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    const struct made *a = left, *b = right;
+
+    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+/* The births of the likely rows of a name, tick by tick; NULL: no memory, or not all are known. To be freed. */
+static struct made *made_by(const struct vt_births *births, const struct vt_row_places *places,
+                            const struct vt_opinion *opinions, const struct vt_place_sum *sum, uint64_t *count)
+{
+    struct made *made = calloc(sum->count ? sum->count : 1, sizeof *made);
+    uint64_t found = 0, k, i, ticks = 0;
+
+    for (i = 0; made && i < births->rows; i++) {
+        if (!takes(&opinions[i], VT_LIKELY) || vt_row_place(places, (uint32_t)i)->name != sum->place->name)
+            continue;
+        for (k = 0; k < vt_births_count(births, (uint32_t)i) && found < sum->count; k++) {
+            const struct vt_birth *birth = &vt_births_of(births, (uint32_t)i)[k];
+
+            made[found++] = (struct made){vt_births_tick(births, birth->time_ns), birth->bytes};
+        }
+    }
+    if (!made || found < sum->count) {
+        free(made);
+        return NULL;
+    }
+    qsort(made, found, sizeof *made, by_tick);
+    for (i = 0; i < found; i++)
+        if (ticks && made[ticks - 1].tick == made[i].tick)
+            made[ticks - 1].bytes += made[i].bytes;
+        else
+            made[ticks++] = made[i];
+    *count = ticks;
+    return made;
+}
+
+/* Where births are not known: by how much the curves of the likely rows of a name have risen from their first points on. */
+static uint64_t risen(const struct vt_births *births, const struct vt_row_places *places,
+                      const struct vt_opinion *opinions, const struct vt_place_sum *sum)
+{
+    const struct vt_model *m = births->model;
+    uint64_t bytes = 0, end, before;
+    uint32_t i;
+
+    for (i = 0; i < births->rows; i++) {
+        const struct vt_site_row *row = &m->sites[i];
+
+        if (!takes(&opinions[i], VT_LIKELY) || vt_row_place(places, i)->name != sum->place->name)
+            continue;
+        before = vt_births_known(births, i)
+                     ? 0
+                     : vt_model_live_at(row->record, row->record->first_ns, m->moment_ns, row->live_bytes, &end);
+        bytes += row->live_bytes > before ? row->live_bytes - before : 0;
+    }
+    return bytes;
+}
+
+/*
+ * How many of a place's bytes the births carry, of which it is said that they are steady: a tick counts for no more than the
+ * sixth largest of them. So a large block or two, made once among many small ones, are no growth, and what leaks a large one
+ * in six ticks and more is counted whole.
+ */
+static uint64_t carried(const struct vt_births *births, const struct vt_row_places *places,
+                        const struct vt_opinion *opinions, const struct vt_place_sum *sum)
+{
+    uint64_t count, i, bytes = 0, most;
+    struct made *made = made_by(births, places, opinions, sum, &count);
+
+    if (!made)
+        return risen(births, places, opinions, sum);
+    if (count < VT_TREND_BIRTHS_MIN) {
+        free(made);
+        return sum->bytes;
+    }
+    qsort(made, count, sizeof *made, by_bytes);
+    most = made[VT_TREND_BIRTHS_MIN - 1].bytes;
+    for (i = 0; i < count; i++)
+        bytes += made[i].bytes < most ? made[i].bytes : most;
+    free(made);
+    return bytes;
+}
+
 /* A few numbers per step are no alarm, and none beside one. */
 static void weigh(struct vt_finding_builder *b, const struct vt_births *births, const struct vt_row_places *places,
                   struct vt_opinion *opinions)
 {
     struct sums all = sum_up(b, births, places, opinions, VT_LIKELY);
+    uint64_t of[VT_GROWTH_ROWS], bytes = 0;
     uint32_t i, k;
 
     for (k = 0; k < all.places; k++)
-        for (i = 0; i < births->rows && (all.bytes < WORTH || all.list[k].bytes < all.bytes / SHARE_MIN); i++)
-            if (takes(&opinions[i], VT_LIKELY) && vt_row_place(places, i)->name == all.list[k].place->name)
+        bytes += of[k] = carried(births, places, opinions, &all.list[k]);
+    for (k = 0; k < all.places; k++)
+        for (i = 0; i < births->rows && (bytes < WORTH || of[k] < bytes / SHARE_MIN); i++)
+            if (takes(&opinions[i], VT_LIKELY) && vt_row_place(places, i)->name == all.list[k].place->name) {
                 opinions[i].confidence = VT_POSSIBLE;
+                opinions[i].per_tick *= all.list[k].bytes ? (double)of[k] / (double)all.list[k].bytes : 0;
+            }
     free(all.list);
 }
 

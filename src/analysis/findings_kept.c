@@ -9,7 +9,13 @@
  * - a place of which some was freed since is none: the frames of a call that is over let go of nothing, or of everything;
  * - a loop that failed at the line that made them collects them, and the list may be anybody's: possible only. But in a
  *   module's forward the layers of a network are such a loop, and what they made is kept by the graph in their frames.
+ *
+ * What is kept often goes with the exception, and is gone when the program ends. So a report of the whole run looks at the later
+ * failures' own moments as well: what was held when memory ran out again is why it did.
  */
+#include <string.h>
+
+#include "analysis/account.h"
 #include "analysis/category.h"
 #include "analysis/finding_rules.h"
 #include "analysis/format.h"
@@ -17,7 +23,8 @@
 #define EVIDENCE_MAX 4
 #define KEPT_WORTH (1ull << 20)
 #define KEPT_LEAST (64ull << 10) /* of a place: shapes and scalars beside the tensors are not worth a word */
-#define FAILURES_MAX 8           /* looked at, the newest first */
+#define FAILURES_MAX 8           /* looked at, the newest first, */
+#define LATER_MAX 4              /* and moments of so many later ones, the oldest first */
 
 struct chain {
     uint32_t frames[VT_STACK_FRAMES_MAX];
@@ -152,7 +159,10 @@ static void look(struct vt_finding_builder *b, struct kept *kept, const struct v
     vt_add_site(b, kept->finding, row->index);
 }
 
-static void find_kept(struct vt_finding_builder *b, const struct vt_failure *failure, uint32_t running_stack)
+/* Looks for what a failed call keeps at the moment of the builder's model. again: the name of that moment, if it is a later failure's
+ * and not the one that is shown; else NULL. Returns whether there is anything. */
+static bool find_kept(struct vt_finding_builder *b, const struct vt_failure *failure, uint32_t running_stack,
+                      const char *again)
 {
     const struct vt_model *m = b->model;
     bool likely;
@@ -166,41 +176,135 @@ static void find_kept(struct vt_finding_builder *b, const struct vt_failure *fai
     for (i = 0; i < m->site_count; i++)
         look(b, &kept, &m->sites[i], &failed, over);
     if (!kept.finding)
-        return;
+        return false;
     likely = kept.once && !kept.collected && kept.bytes >= KEPT_WORTH;
     vt_retitle(b, kept.finding, likely ? VT_LIKELY : VT_POSSIBLE,
-               "%s %s held by a call that ran out of memory before: an exception that is kept keeps the "
+               "%s %s held by a call that ran out of memory before%s%s%s: an exception that is kept keeps the "
                "variables of its frames alive%s.",
-               vt_format_bytes(bytes, kept.bytes), likely ? "are still" : "may still be",
+               vt_format_bytes(bytes, kept.bytes),
+               again    ? likely ? "were still" : "may still have been"
+               : likely ? "are still"
+                        : "may still be",
+               again ? ", when memory ran out again (" : "", again ? again : "", again ? ")" : "",
                kept.collected ? "; so does a list that the call filled" : "");
     vt_show_sites(b, kept.finding, EVIDENCE_MAX);
-    vt_add_evidence(b, kept.finding, "That call failed in %s, %s after the start; it is not running any more.",
+    vt_add_evidence(b, kept.finding, "That call failed in %s, %s after the start; it %s not running any more.",
                     vt_place_of(b, place, failure->stack, failure->python_stack),
-                    vt_format_seconds(time, failure->last_ns));
+                    vt_format_seconds(time, failure->last_ns), again ? "was" : "is");
     vt_add_advice(b, kept.finding, kept.bytes,
                   "Try again outside of the except block, and keep no reference to the exception (or to its "
                   "__traceback__).");
+    return true;
 }
 
-/* At a later out-of-memory, or when a program that caught the first one has ended well. */
+/* The failures of a run that have been told of. */
+struct told {
+    const struct vt_failure *failure[FAILURES_MAX];
+    uint32_t count;
+};
+
+static bool was_told(const struct told *told, const struct vt_failure *failure)
+{
+    uint32_t i;
+
+    for (i = 0; i < told->count; i++)
+        if (told->failure[i] == failure)
+            return true;
+    return false;
+}
+
+/* What the failures before the builder's model's moment keep there. own: the failure of that moment, or NULL. */
+static void look_back(struct vt_finding_builder *b, const struct vt_failure *own, const char *again, struct told *told)
+{
+    const struct vt_model *m = b->model;
+    uint32_t i, looked = 0;
+
+    for (i = m->failure_count; i-- && looked < FAILURES_MAX;) {
+        const struct vt_failure *failure = m->failures[i].record;
+
+        if (failure == own || !vt_failure_is_oom(failure->kind) || !failure->python_stack ||
+            failure->last_ns >= m->moment_ns)
+            continue;
+        looked++;
+        if (told->count < FAILURES_MAX && !was_told(told, failure) &&
+            find_kept(b, failure, own ? own->python_stack : 0, again))
+            told->failure[told->count++] = failure;
+    }
+}
+
+/* Puts the findings from `from` on behind the first of all, the verdict on the first failure: what the first left behind comes before
+ * what the second says of itself. */
+static void bring_forward(struct vt_findings *all, uint32_t from)
+{
+    uint32_t i, j;
+
+    for (i = from; from > 1 && i < all->count; i++)
+        for (j = i; j > 1 + i - from; j--) {
+            struct vt_finding other = all->list[j - 1];
+
+            all->list[j - 1] = all->list[j];
+            all->list[j] = other;
+        }
+}
+
+/* At the moment of a failure, which is not the one that is shown. */
+static void look_at(struct vt_finding_builder *b, const struct vt_failure *own, struct told *told)
+{
+    const struct vt_moment *moment = vt_reading_moment(b->model->reading, own->moment);
+    char name[sizeof moment->name + 1] = "";
+    struct vt_model *shown = b->model, then;
+    uint32_t before = b->findings->count;
+
+    if (!moment || !moment->name[0])
+        return;
+    memcpy(name, moment->name, sizeof moment->name);
+    if (vt_model_build(&then, shown->reading, name)) {
+        b->no_memory = true;
+        return;
+    }
+    vt_account_add_parts(&then, b->symbols);
+    b->model = &then;
+    look_back(b, own, name, told);
+    bring_forward(b->findings, before);
+    b->model = shown;
+    vt_model_free(&then);
+}
+
+/* Is there a failure before this one that may have left something? */
+static bool is_later(const struct vt_model *m, const struct vt_failure *own)
+{
+    uint32_t i;
+
+    for (i = 0; i < m->failure_count; i++) {
+        const struct vt_failure *failure = m->failures[i].record;
+
+        if (failure != own && vt_failure_is_oom(failure->kind) && failure->python_stack &&
+            failure->last_ns < own->first_ns)
+            return true;
+    }
+    return false;
+}
+
+/* At a later out-of-memory, or when a program that caught the first one has ended well; in a report of the end, at each later one's
+ * own moment as well. */
 void vt_find_kept(struct vt_finding_builder *b)
 {
     const struct vt_model *m = b->model;
     const struct vt_header *h = vt_reading_header(m->reading);
-    const struct vt_failure *own = NULL;
+    struct told told = {.count = 0};
     uint32_t i, looked = 0;
 
-    if (m->recorded && m->recorded->kind == VT_MOMENT_OOM)
-        own = vt_reading_failure(m->reading, m->recorded->failure);
-    else if (!vt_is_final(m) || m->end != VT_PROCESS_EXIT || h->exit_code)
+    if (m->recorded && m->recorded->kind == VT_MOMENT_OOM) {
+        look_back(b, vt_reading_failure(m->reading, m->recorded->failure), NULL, &told);
         return;
-    for (i = m->failure_count; i-- && looked < FAILURES_MAX;) {
-        const struct vt_failure *failure = m->failures[i].record;
-
-        if (failure != own && vt_failure_is_oom(failure->kind) && failure->python_stack &&
-            failure->last_ns < m->moment_ns) {
-            find_kept(b, failure, own ? own->python_stack : 0);
+    }
+    if (!vt_is_final(m))
+        return;
+    if (m->end == VT_PROCESS_EXIT && !h->exit_code)
+        look_back(b, NULL, NULL, &told);
+    for (i = 0; i < m->failure_count && looked < LATER_MAX; i++)
+        if (vt_failure_is_oom(m->failures[i].record->kind) && is_later(m, m->failures[i].record)) {
+            look_at(b, m->failures[i].record, &told);
             looked++;
         }
-    }
 }

@@ -1,6 +1,6 @@
 /*
  * Memory that is held on purpose: pools of frameworks and what is unused in them, private pools of CUDA graphs, rounding
- * of page-locked buffers, workspaces of libraries, and what the driver's stream-ordered pools keep.
+ * of page-locked buffers, workspaces of libraries. What the driver's stream-ordered pools keep is in findings_stream_pools.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "analysis/format.h"
 #include "analysis/frameworks.h"
 #include "analysis/modules.h"
-#include "analysis/usage.h"
 
 #define EVIDENCE_MAX 8
 #define POOL_WORTH (2u << 20)        /* what a pool keeps below this is not worth a word */
@@ -17,17 +16,72 @@
 #define PRIVATE_WORTH (256ull << 20) /* unused memory of private pools that is worth a line on a terminal */
 #define ROUNDING_WORTH (64ull << 20) /* page-locked memory whose rounding is worth a word */
 
-/* Driver-level memory of an owner, apart from the pools that are shown by the tensors in them. */
-static bool belongs_to(const struct vt_model *m, const struct vt_site_row *site, enum vt_owner owner)
+static bool is_torch(const struct vt_reading *r, uint32_t module)
 {
-    if (site->owner != owner || !vt_holds_memory(site))
+    const struct vt_module *record = vt_reading_module(r, module);
+    const char *name = record ? vt_basename(vt_reading_chars(r, record->path)) : "";
+
+    return !strncmp(name, "libtorch", 8) || !strncmp(name, "libc10", 6);
+}
+
+/* Memory that an owner keeps: device memory and what may be there, or page-locked memory of the host. */
+struct keeping {
+    enum vt_owner owner;
+    bool host;
+    enum vt_family family;
+    const char *title;
+};
+
+/* Driver-level memory of an owner, apart from the pools that are shown by the tensors in them. */
+static bool belongs_to(const struct vt_model *m, const struct vt_site_row *site, const struct keeping *k)
+{
+    if (site->owner != k->owner || !vt_holds_memory(site) ||
+        (vt_class_of(site->record->kind) == VT_CLASS_HOST) != k->host)
         return false;
     return !site->pool || !vt_fragmentation_of(&m->fragmentation, site->record->device);
 }
 
-/* Live bytes of one owner's modules, module by module: one evidence line each. advice NULL: that of the frameworks. */
-static void show_owner(struct vt_finding_builder *b, enum vt_owner owner, enum vt_family family, const char *title,
-                       const char *advice)
+/*
+ * Was the library called by the program, so that its user can destroy what it made? Not if a framework stands on the stack; nor,
+ * in a program with a framework, if nobody does: on a thread of the library's own.
+ */
+static bool is_called_by_program(const struct vt_model *m, uint32_t stack)
+{
+    const struct vt_frame *frame;
+    uint32_t id = stack, steps;
+    bool own = !vt_frameworks_all(m);
+
+    for (steps = 0; steps < VT_STACK_FRAMES_MAX && (frame = vt_reading_frame(m->reading, id)); steps++) {
+        enum vt_module_class class_ = vt_module_class_at(m->reading, frame->module);
+
+        if (class_ == VT_MODULE_FRAMEWORK)
+            return false;
+        own |= class_ == VT_MODULE_APPLICATION;
+        if (frame->parent >= id)
+            break;
+        id = frame->parent;
+    }
+    return own;
+}
+
+static void advise_library(struct vt_finding_builder *b, struct vt_finding *finding)
+{
+    const struct vt_model *m = b->model;
+    uint64_t own = 0;
+    uint32_t i;
+
+    for (i = 0; i < finding->site_count; i++) {
+        const struct vt_site_row *row = vt_model_site(m, finding->sites[i]);
+
+        own += row && is_called_by_program(m, row->record->stack) ? row->live_bytes : 0;
+    }
+    if (own >= OWNER_WORTH)
+        vt_add_advice(b, finding, 0,
+                      "Destroying handles, plans and communicators that are no longer used gives it back.");
+}
+
+/* Live bytes of one owner's modules, module by module: one evidence line each. */
+static void show_owner(struct vt_finding_builder *b, const struct keeping *k)
 {
     struct vt_model *m = b->model;
     struct vt_finding *finding = NULL;
@@ -39,21 +93,22 @@ static void show_owner(struct vt_finding_builder *b, enum vt_owner owner, enum v
         return;
     }
     for (i = 0; i < m->site_count; i++)
-        if (belongs_to(m, &m->sites[i], owner) && m->sites[i].module < modules) {
+        if (belongs_to(m, &m->sites[i], k) && m->sites[i].module < modules) {
             by_module[m->sites[i].module] += m->sites[i].live_bytes;
             bytes += m->sites[i].live_bytes;
         }
     if (bytes >= OWNER_WORTH)
-        finding = vt_new_finding(b, family, VT_POSSIBLE, "%s %s", vt_format_bytes(text, bytes), title);
+        finding = vt_new_finding(b, k->family, VT_POSSIBLE, "%s%s %s", vt_moment_before(m),
+                                 vt_format_bytes(text, bytes), k->title);
     for (i = 0; finding && i < modules; i++)
         if (by_module[i] && finding->evidence_count < EVIDENCE_MAX)
             vt_add_evidence(b, finding, "%s by %s.", vt_format_bytes(text, by_module[i]),
                             vt_basename(vt_reading_chars(m->reading, vt_reading_module(m->reading, i)->path)));
     for (i = 0; finding && i < m->site_count; i++)
-        if (belongs_to(m, &m->sites[i], owner))
+        if (belongs_to(m, &m->sites[i], k))
             vt_add_site(b, finding, m->sites[i].index);
-    if (finding && advice)
-        vt_add_advice(b, finding, 0, "%s", advice);
+    if (finding && k->owner == VT_OWNER_LIBRARY)
+        advise_library(b, finding);
     else if (finding)
         vt_advise_pools(b, finding);
     free(by_module);
@@ -73,11 +128,15 @@ static void show_arena(struct vt_finding_builder *b, const struct vt_device_row 
                        unsigned frameworks)
 {
     char name[VT_FRAMEWORKS_NAME], bytes[VT_FORMAT_BYTES], used[VT_FORMAT_BYTES];
+    bool past = vt_ran_out(b->model, VT_ANY_DEVICE);
     struct vt_finding *finding = vt_new_finding(
         b, VT_FAMILY_CACHE, VT_POSSIBLE,
-        "%s took one arena of %s on GPU %d: preallocation, not a leak; %s of it are in use by %s.",
+        "%s took one arena of %s on GPU %d: preallocation, not a leak; %s of it %s in use by %s%s.",
         vt_frameworks_name(name, frameworks), vt_format_bytes(bytes, arena), device->record->ordinal,
-        vt_format_bytes(used, device->tensors), vt_frameworks_tensors(frameworks));
+        vt_format_bytes(used, device->tensors), past ? "were" : "are", vt_frameworks_tensors(frameworks),
+        !past                         ? ""
+        : vt_is_at_finalize(b->model) ? " when the program's own code had ended"
+                                      : " at the end");
 
     vt_add_advice(b, finding, 0, "%s",
                   frameworks & 1u << VT_FRAMEWORK_JAX
@@ -90,24 +149,63 @@ static void show_arena(struct vt_finding_builder *b, const struct vt_device_row 
     name_pool(b, finding, device->record->ordinal);
 }
 
-/* What a caching allocator has reserved, and what of it nothing uses. */
+/* What PyTorch can give back of a device's segments, which may be those of several frameworks. */
+static uint64_t releasable_by_torch(const struct vt_model *m, int device)
+{
+    const struct vt_fragmentation *f = &m->fragmentation;
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    for (i = 0; i < f->segment_count; i++) {
+        const struct vt_site_row *row = f->segments[i].device == device ? vt_model_site(m, f->segments[i].site) : NULL;
+
+        bytes += row && is_torch(m->reading, row->module) ? f->segments[i].releasable : 0;
+    }
+    return bytes;
+}
+
+/* What of the unused memory could be given back, and what could not; a part that is nothing is not named. */
+static void show_releasable(struct vt_finding_builder *b, struct vt_finding *finding, const struct vt_pools *p,
+                            uint64_t releasable, const char *tensors)
+{
+    const char *graphs = p->private_free ? " or belongs to CUDA graphs" : "";
+    char one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES];
+
+    if (releasable && releasable < p->free)
+        vt_add_evidence(b, finding, "%s could be given back at once; %s could not: it lies between live %s%s.",
+                        vt_format_bytes(one, releasable), vt_format_bytes(two, p->free - releasable), tensors, graphs);
+    else if (releasable)
+        vt_add_evidence(b, finding, "All of it could be given back at once.");
+    else
+        vt_add_evidence(b, finding, "Nothing of it could be given back: it lies between live %s%s.", tensors, graphs);
+}
+
+/* What a caching allocator has reserved, and what of it nothing uses; only PyTorch's gives something back when it is told. */
 static void show_cache(struct vt_finding_builder *b, const struct vt_device_row *device, unsigned frameworks)
 {
     const struct vt_pools *p = vt_fragmentation_of(&b->model->fragmentation, device->record->ordinal);
+    bool torch = frameworks & 1u << VT_FRAMEWORK_TORCH, alone = frameworks == 1u << VT_FRAMEWORK_TORCH,
+         known = p && p->known, several = (frameworks & (frameworks - 1)) != 0,
+         past = *vt_moment_before(b->model) != '\0';
+    uint64_t releasable = !known ? 0 : several ? releasable_by_torch(b->model, device->record->ordinal) : p->releasable;
     char name[VT_FRAMEWORKS_NAME], one[VT_FORMAT_BYTES], two[VT_FORMAT_BYTES], three[VT_FORMAT_BYTES];
-    struct vt_finding *finding = vt_new_finding(
-        b, VT_FAMILY_CACHE, VT_POSSIBLE, "%s has reserved %s on GPU %d: %s in %s, %s cached but unused, not leaked.",
-        vt_frameworks_name(name, frameworks), vt_format_bytes(one, device->pool), device->record->ordinal,
-        vt_format_bytes(two, device->tensors), vt_frameworks_tensors(frameworks),
-        vt_format_bytes(three, device->cached_unused));
+    struct vt_finding *finding;
 
-    if (p && p->known && p->free)
-        vt_add_evidence(b, finding, "%s could be given back at once; %s could not: it lies between live %s%s.",
-                        vt_format_bytes(one, p->releasable), vt_format_bytes(two, p->free - p->releasable),
-                        vt_frameworks_tensors(frameworks), p->private_free ? " or belongs to CUDA graphs" : "");
-    if (frameworks & 1u << VT_FRAMEWORK_TORCH && (!p || !p->known || p->releasable >= POOL_WORTH))
-        vt_add_advice(b, finding, p && p->known ? p->releasable : 0,
-                      "If another program needs it: torch.cuda.empty_cache().");
+    if (device->cached_unused < OWNER_WORTH)
+        return;
+    finding = vt_new_finding(
+        b, VT_FAMILY_CACHE, VT_POSSIBLE, "%s%s %s reserved %s on GPU %d: %s in %s, %s cached but unused, not leaked.",
+        vt_moment_before(b->model), vt_frameworks_name(name, frameworks),
+        past      ? "had"
+        : several ? "have"
+                  : "has",
+        vt_format_bytes(one, device->pool), device->record->ordinal, vt_format_bytes(two, device->tensors),
+        vt_frameworks_tensors(frameworks), vt_format_bytes(three, device->cached_unused));
+    if (known && p->free && alone)
+        show_releasable(b, finding, p, releasable, vt_frameworks_tensors(frameworks));
+    if (torch && (!known || releasable >= POOL_WORTH))
+        vt_add_advice(b, finding, releasable, "If another program needs it: torch.cuda.empty_cache()%s.",
+                      several ? ", which gives back PyTorch's part" : "");
     name_pool(b, finding, device->record->ordinal);
 }
 
@@ -121,12 +219,14 @@ static void show_private_pools(struct vt_finding_builder *b, const struct vt_poo
 
     if (!p->known || p->private_free < POOL_WORTH)
         return;
-    finding = vt_new_finding(
-        b, VT_FAMILY_CACHE, p->private_free >= PRIVATE_WORTH ? VT_LIKELY : VT_POSSIBLE,
-        "%llu private pool%s of CUDA graphs hold%s %s on GPU %d, %s of it unused: nothing else can have that while the "
-        "graphs live.",
-        (unsigned long long)p->private_pools, p->private_pools == 1 ? "" : "s", p->private_pools == 1 ? "s" : "",
-        vt_format_bytes(bytes, p->private_bytes), p->device, vt_format_bytes(unused, p->private_free));
+    finding = vt_new_finding(b, VT_FAMILY_CACHE, p->private_free >= PRIVATE_WORTH ? VT_LIKELY : VT_POSSIBLE,
+                             "%s%llu private pool%s of CUDA graphs hold%s %s on GPU %d, %s of it unused: nothing else "
+                             "can have that while the "
+                             "graphs live.",
+                             vt_moment_before(b->model), (unsigned long long)p->private_pools,
+                             p->private_pools == 1 ? "" : "s", p->private_pools == 1 ? "s" : "",
+                             vt_format_bytes(bytes, p->private_bytes), p->device,
+                             vt_format_bytes(unused, p->private_free));
     vt_add_evidence(b, finding, "%llu segments were made while graphs were captured.",
                     (unsigned long long)p->private_segments);
     vt_add_advice(b, finding, p->private_free,
@@ -155,23 +255,13 @@ static void show_frameworks(struct vt_finding_builder *b)
 
         if (!device->tensors_known || !device->pool)
             continue;
-        if (arena)
+        if (arena && !vt_takes_as_needed(m->reading, frameworks)) /* else the only region of those that may come */
             show_arena(b, device, arena, frameworks);
         else
             show_cache(b, device, frameworks);
         if (pools)
             show_private_pools(b, pools);
     }
-    show_owner(b, VT_OWNER_FRAMEWORK, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked.",
-               NULL);
-}
-
-static bool is_torch(const struct vt_reading *r, uint32_t module)
-{
-    const struct vt_module *record = vt_reading_module(r, module);
-    const char *name = record ? vt_basename(vt_reading_chars(r, record->path)) : "";
-
-    return !strncmp(name, "libtorch", 8) || !strncmp(name, "libc10", 6);
 }
 
 /*
@@ -219,105 +309,23 @@ static void show_rounding(struct vt_finding_builder *b)
     free(takes);
 }
 
-static bool is_gone(const struct vt_pool *pool)
-{
-    return pool->flags & (VT_POOL_DESTROYED | VT_POOL_IMPORTED);
-}
-
-/* What is live in a pool at the model's moment: its record is of the file's end, after an interpreter's shutdown. Of several
- * pools of a device, which one an allocation is from is not in a moment. */
-static uint64_t live_in(const struct vt_model *m, const struct vt_pool *pool)
-{
-    uint64_t count = vt_reading_count(m->reading, VT_POOLS), sum = 0, i;
-    const struct vt_pool *other;
-
-    for (i = 0; i < count && (other = vt_reading_pool(m->reading, i)); i++)
-        if (other != pool && other->device == pool->device && !is_gone(other))
-            return pool->live_bytes;
-    for (i = 0; i < m->site_count; i++)
-        if (m->sites[i].record->level == VT_LEVEL_DRIVER && m->sites[i].record->kind == VT_KIND_ASYNC &&
-            m->sites[i].record->device == pool->device)
-            sum += m->sites[i].live_bytes;
-    return m->recorded && sum > pool->live_bytes ? sum : pool->live_bytes;
-}
-
-/* The most that the pools of a device can hold beyond what is live: if the card was read at the moment itself, no more than
- * was taken then and is neither this process's nor another one's. */
-static uint64_t most_unused(struct vt_finding_builder *b, int device)
-{
-    const struct vt_model *m = b->model;
-    struct vt_card_usage card;
-    uint64_t most = UINT64_MAX;
-    uint32_t i;
-
-    for (i = 0; i < m->device_count; i++) {
-        if (m->devices[i].record->ordinal != device)
-            continue;
-        b->no_memory |= vt_usage_of(m, m->devices[i].record, &card) != 0;
-        if (card.rest_known && card.exact)
-            most = card.pool_unused + vt_usage_unaccounted(&card);
-        free(card.others);
-    }
-    return most;
-}
-
-/* What a pool may still hold back: at a synchronization it releases what exceeds its threshold, and nothing else. */
-static uint64_t pool_keeps(struct vt_finding_builder *b, const struct vt_pool *pool, uint64_t live)
-{
-    uint64_t most = pool->after_trim_peak < pool->release_threshold ? pool->after_trim_peak : pool->release_threshold,
-             allowed = most_unused(b, pool->device), keeps = most > live ? most - live : 0;
-
-    return keeps < allowed ? keeps : allowed;
-}
-
-static void name_pool_sites(struct vt_finding_builder *b, struct vt_finding *finding, int device)
-{
-    uint32_t i;
-
-    for (i = 0; i < b->model->site_count && finding->site_count < EVIDENCE_MAX; i++) {
-        const struct vt_site_row *site = &b->model->sites[i];
-
-        if (site->record->level == VT_LEVEL_DRIVER && site->record->kind == VT_KIND_ASYNC &&
-            site->record->device == device && site->record->peak_bytes >= POOL_WORTH)
-            vt_add_site(b, finding, site->index);
-    }
-}
-
-static void show_stream_pools(struct vt_finding_builder *b)
-{
-    uint64_t i, count = vt_reading_count(b->model->reading, VT_POOLS);
-
-    for (i = 0; i < count; i++) {
-        const struct vt_pool *pool = vt_reading_pool(b->model->reading, i);
-        char kept[VT_FORMAT_BYTES], live[VT_FORMAT_BYTES], peak[VT_FORMAT_BYTES], threshold[VT_FORMAT_BYTES];
-        struct vt_finding *finding;
-        uint64_t keeps, in_use;
-
-        if (!pool || is_gone(pool))
-            continue;
-        in_use = live_in(b->model, pool);
-        keeps = pool_keeps(b, pool, in_use);
-        if (keeps < POOL_WORTH || keeps < in_use / 4)
-            continue;
-        finding = vt_new_finding(b, VT_FAMILY_CACHE, VT_LIKELY,
-                                 "A stream-ordered pool of GPU %d may still hold %s that nobody uses.", pool->device,
-                                 vt_format_bytes(kept, keeps));
-        vt_add_evidence(b, finding, "Live in the pool: %s; highest since its last trim: %s; release threshold: %s.",
-                        vt_format_bytes(live, in_use), vt_format_bytes(peak, pool->after_trim_peak),
-                        pool->release_threshold == UINT64_MAX ? "unlimited"
-                                                              : vt_format_bytes(threshold, pool->release_threshold));
-        vt_add_advice(b, finding, keeps, "Call cudaMemPoolTrimTo, or lower the pool's release threshold.");
-        name_pool_sites(b, finding, pool->device);
-    }
-}
-
 void vt_find_pools(struct vt_finding_builder *b)
 {
+    static const struct keeping keepings[] = {
+        {VT_OWNER_FRAMEWORK, false, VT_FAMILY_CACHE, "in the pools of frameworks: cached or in use, not leaked."},
+        {VT_OWNER_FRAMEWORK, true, VT_FAMILY_CACHE,
+         "of page-locked host memory in the pools of frameworks: cached or in use, not leaked."},
+        {VT_OWNER_LIBRARY, false, VT_FAMILY_OVERHEAD, "in workspaces of libraries."},
+        {VT_OWNER_LIBRARY, true, VT_FAMILY_OVERHEAD, "of page-locked host memory in buffers of libraries."}};
+    size_t i;
+
     if (!vt_is_final(b->model))
         return;
-    show_stream_pools(b);
+    vt_find_stream_pools(b);
     show_frameworks(b);
+    for (i = 0; i < 2; i++)
+        show_owner(b, &keepings[i]);
     show_rounding(b);
-    show_owner(b, VT_OWNER_LIBRARY, VT_FAMILY_OVERHEAD, "in workspaces of libraries.",
-               "Destroying handles, plans and communicators that are no longer used gives it back.");
+    for (i = 2; i < sizeof keepings / sizeof keepings[0]; i++)
+        show_owner(b, &keepings[i]);
 }

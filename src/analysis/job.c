@@ -144,6 +144,17 @@ static void take_scopes(struct vt_job_rank *r, const struct vt_model *m)
     }
 }
 
+uint64_t vt_job_live_of(const struct vt_model *m)
+{
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    for (i = 0; i < m->total_count; i++)
+        if (m->totals[i].record->level == VT_LEVEL_DRIVER && on_card(m->totals[i].record->kind))
+            add(&bytes, m->totals[i].live_bytes);
+    return bytes;
+}
+
 static void take_totals(struct vt_job_rank *r, const struct vt_model *m)
 {
     uint32_t i;
@@ -154,7 +165,6 @@ static void take_totals(struct vt_job_rank *r, const struct vt_model *m)
 
         if (total->level != VT_LEVEL_DRIVER || !on_card(total->kind))
             continue;
-        add(&r->live, m->totals[i].live_bytes);
         if ((device = device_at(r, total->device)))
             add(&device->live, m->totals[i].live_bytes);
     }
@@ -181,6 +191,7 @@ static int take_devices(struct vt_job_rank *r, const struct vt_model *m)
     }
     take_scopes(r, m);
     take_totals(r, m);
+    r->live = vt_job_live_of(m);
     r->main = VT_NONE;
     for (i = 0; i < r->device_count; i++)
         if (r->devices[i].peak && (r->main == VT_NONE || r->devices[i].peak > r->devices[r->main].peak))
@@ -191,7 +202,6 @@ static int take_devices(struct vt_job_rank *r, const struct vt_model *m)
 static void take_identity(struct vt_job_rank *r, const struct vt_model *m, bool status_known, int status)
 {
     const struct vt_header *h = vt_reading_header(m->reading);
-    uint32_t i;
 
     snprintf(r->host, sizeof r->host, "%.64s", h->host);
     snprintf(r->program, sizeof r->program, "%.64s", h->program);
@@ -208,32 +218,6 @@ static void take_identity(struct vt_job_rank *r, const struct vt_model *m, bool 
     r->start_unix_ns = h->start_unix_ns;
     r->end_unix_ns = h->start_unix_ns + m->duration_ns;
     r->steps = h->steps;
-    for (i = 0; i < m->failure_count; i++) {
-        const struct vt_failure *failure = m->failures[i].record;
-
-        if (!vt_failure_is_oom(failure->kind))
-            continue;
-        if (!r->oom || r->start_unix_ns + failure->first_ns < r->oom_unix_ns)
-            r->oom_unix_ns = r->start_unix_ns + failure->first_ns;
-        r->oom = true;
-    }
-}
-
-static int take_finding(struct vt_job_rank *r, const struct vt_analysis *a)
-{
-    uint32_t i;
-
-    for (i = 0; i < a->findings.count && !r->finding; i++) {
-        const struct vt_finding *f = &a->findings.list[i];
-
-        if ((vt_finding_is_loud(f) || a->model.missing[0]) &&
-            asprintf(&r->finding, "%s (%s): %s", vt_family_name(f->family), vt_confidence_name(f->confidence),
-                     f->title) < 0) {
-            r->finding = NULL;
-            return -ENOMEM;
-        }
-    }
-    return 0;
 }
 
 static uint64_t most_of(const struct vt_site_row *row)
@@ -322,8 +306,8 @@ int vt_job_add(struct vt_job *job, const struct vt_analysis *a, const char *path
     r = &grown[job->rank_count];
     memset(r, 0, sizeof *r);
     take_identity(r, &a->model, status_known, status);
-    if (!(r->path = strdup(path)) || take_devices(r, &a->model) || vt_job_take_parts(job, r, a) || take_finding(r, a) ||
-        take_sites(job, r, a)) {
+    if (!(r->path = strdup(path)) || take_devices(r, &a->model) || vt_job_take_own(r, a) ||
+        vt_job_take_parts(job, r, a) || take_sites(job, r, a)) {
         free_rank(r);
         return -ENOMEM;
     }

@@ -79,7 +79,9 @@ struct vt_job_rank {
     int32_t exit_code; /* if `end` is VT_PROCESS_EXIT */
     bool oom, failed;  /* failed: killed, or an exit status other than 0 */
     char missing[96];  /* what its recording lacks (as in the model); empty: it is whole */
-    uint64_t start_unix_ns, end_unix_ns, oom_unix_ns, steps;
+    uint64_t start_unix_ns, end_unix_ns, oom_unix_ns, steps; /* oom: of the first one; when its moment was taken */
+    uint64_t oom_live; /* device and managed memory at the first out-of-memory, whatever moment is looked at */
+    bool oom_live_known;
     struct vt_job_device *devices;
     uint32_t device_count, main; /* main: the one with most memory; VT_NONE: none */
     uint64_t peak, live;         /* device and managed memory: sums over devices of each one's highest; at the moment */
@@ -200,6 +202,10 @@ static inline bool vt_job_compares(const struct vt_job_rank *r)
 
 /* job_parts.c: sets `parts`, once the rest of the rank's figures are there. 0 or -ENOMEM. */
 int vt_job_take_parts(const struct vt_job *job, struct vt_job_rank *rank, const struct vt_analysis *analysis);
+/* job_own.c: sets oom, its time and what was held, and `finding`, once `live` is there. 0 or -ENOMEM. */
+int vt_job_take_own(struct vt_job_rank *rank, const struct vt_analysis *analysis);
+/* Device and managed memory that is live at a model's moment. */
+uint64_t vt_job_live_of(const struct vt_model *model);
 /* job_skew.c: medians, skews and `held`. */
 void vt_job_find_skew(struct vt_job *job);
 /* job_findings.c */

@@ -66,7 +66,7 @@ void vt_job_add_rank(struct vt_job *job, struct vt_job_finding *f, uint32_t inde
 
 /* --- who died --- */
 
-/* Seconds from the start of the first process to an instant. */
+/* Seconds from the first CUDA call of the job, which is that of the process that made one first, to an instant. */
 static double since_start(const struct vt_job *job, uint64_t unix_ns)
 {
     uint64_t first = unix_ns;
@@ -96,9 +96,11 @@ static void find_ooms(struct vt_job *job)
         }
         vt_job_add_rank(job, f, i);
         if (f->rank_count <= VT_JOB_EVIDENCE)
-            vt_job_add_evidence(job, f, "%s on %s, after %.3f s, held %s then%s%s", vt_job_rank_name(name, r), r->host,
-                                since_start(job, r->oom_unix_ns), vt_format_bytes(bytes, r->live),
-                                i == first && r->finding ? ": " : "", i == first && r->finding ? r->finding : "");
+            vt_job_add_evidence(
+                job, f, "%s on %s, %.3f s after the job's first CUDA call%s%s%s%s%s", vt_job_rank_name(name, r),
+                r->host, since_start(job, r->oom_unix_ns), r->oom_live_known ? ", held " : "",
+                r->oom_live_known ? vt_format_bytes(bytes, r->oom_live) : "", r->oom_live_known ? " then" : "",
+                i == first && r->finding ? ": " : "", i == first && r->finding ? r->finding : "");
     }
     if (f)
         vt_job_set_text(job, &f->title,
@@ -174,9 +176,9 @@ static void find_dead(struct vt_job *job)
             return;
         vt_job_add_rank(job, f, i);
         if (f->rank_count <= VT_JOB_EVIDENCE)
-            vt_job_add_evidence(job, f, "%s on %s, %s after %.3f s: %s", vt_job_rank_name(name, r), r->host,
-                                r->end == VT_PROCESS_KILLED ? "last seen" : "ended", since_start(job, r->end_unix_ns),
-                                r->words);
+            vt_job_add_evidence(job, f, "%s on %s, %s %.3f s after the job's first CUDA call: %s",
+                                vt_job_rank_name(name, r), r->host, r->end == VT_PROCESS_KILLED ? "last seen" : "ended",
+                                since_start(job, r->end_unix_ns), r->words);
     }
     if (f && !job->no_memory) {
         title_of_dead(job, f);
@@ -331,11 +333,33 @@ static void find_missing(struct vt_job *job)
                         ranks, world);
 }
 
+/* Two ranks that have reached the same peak, to the byte: there is no odd one to be told, however few they are. NULL: they have
+ * not, or there are not two. */
+static const struct vt_job_rank *one_of_two_equal(const struct vt_job *job)
+{
+    const struct vt_job_rank *first = NULL;
+    uint32_t i, ranks = 0;
+
+    for (i = 0; i < job->process_count; i++) {
+        const struct vt_job_rank *r = &job->ranks[i];
+
+        if (!vt_job_compares(r))
+            continue;
+        if (first && (r->rank == first->rank || r->peak != first->peak))
+            return NULL;
+        first = first ? first : r;
+        ranks++;
+    }
+    return ranks == 2 && job->compared == 2 ? first : NULL;
+}
+
 /* What was looked at is even, and what was not is not said to be. */
 static void find_nothing(struct vt_job *job)
 {
     bool even = job->compared >= VT_SKEW_RANKS;
+    const struct vt_job_rank *equal = one_of_two_equal(job);
     struct vt_job_finding *f = job->no_memory ? NULL : vt_job_new_finding(job, VT_JOB_NONE, VT_CERTAIN);
+    char peak[VT_FORMAT_BYTES];
 
     if (!f)
         return;
@@ -344,6 +368,9 @@ static void find_nothing(struct vt_job *job)
     if (even)
         vt_job_set_text(job, &f->title, "The ranks%s are even, and none died.",
                         job->incomplete ? " whose recordings are whole" : "");
+    else if (equal)
+        vt_job_set_text(job, &f->title, "The two ranks%s are equal: both held %s at their peak; none died.",
+                        job->incomplete ? " whose recordings are whole" : "", vt_format_bytes(peak, equal->peak));
     else if (job->compared)
         vt_job_set_text(job, &f->title, "No process died; there are too few ranks to tell whether they are even.");
     else

@@ -153,6 +153,9 @@ const struct vt_moment *vt_model_find_moment(const struct vt_reading *reading, c
 /* True if the moment exists (NULL: the default one, which always does). Names as above. */
 bool vt_model_has_moment(struct vt_reading *reading, const char *moment);
 
+/* Is the model's moment the end, of the process or of the program's own code? Leaks and growth are judged there alone. */
+bool vt_model_is_end(const struct vt_model *model);
+
 /* Adds a note, printf style. Lack of memory drops it. */
 void vt_model_note(struct vt_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

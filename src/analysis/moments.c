@@ -56,3 +56,10 @@ bool vt_model_has_moment(struct vt_reading *r, const char *name)
 {
     return !name || !strcmp(name, "end") || !strcmp(name, "peak") || vt_model_find_moment(r, name);
 }
+
+bool vt_model_is_end(const struct vt_model *m)
+{
+    if (m->recorded)
+        return m->recorded->kind == VT_MOMENT_END || m->recorded->kind == VT_MOMENT_FINALIZE;
+    return strcmp(m->moment, "peak") != 0;
+}

@@ -315,6 +315,61 @@ int vt_spot_compare_chain(const struct vt_spot *a, const struct vt_spot *b)
     return strcmp(a->chain, b->chain);
 }
 
+static int compare_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "");
+}
+
+static int compare_name(const char *a, const char *b)
+{
+    return compare_text(a ? vt_basename(a) : NULL, b ? vt_basename(b) : NULL);
+}
+
+static int compare_number(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* As in the keys: by name, file and line; without a name by module and offset. */
+static int compare_frame(const struct vt_display_frame *a, const struct vt_display_frame *b)
+{
+    int order = compare_number(a->lang, b->lang);
+
+    order = order ? order : compare_text(a->function, b->function);
+    order = order ? order : compare_name(a->file, b->file);
+    order = order ? order : compare_number(a->line, b->line);
+    if (order || a->function || a->file)
+        return order;
+    order = compare_name(a->module, b->module);
+    return order || !a->module ? order : compare_number(a->offset, b->offset);
+}
+
+/* The next visible frame from *at on, up to the user frame and with it; NULL: there are no more. */
+static const struct vt_display_frame *inner(const struct vt_trace *trace, uint32_t *at)
+{
+    while (*at < trace->count && *at < trace->user && trace->frames[*at].hidden)
+        ++*at;
+    return *at < trace->count && *at <= trace->user ? &trace->frames[(*at)++] : NULL;
+}
+
+int vt_spot_compare_inner(const struct vt_spot *a, const struct vt_spot *b)
+{
+    int order = compare_number(a->level, b->level);
+    uint32_t i = 0, j = 0;
+
+    order = order ? order : compare_number(a->kind, b->kind);
+    order = order ? order : (a->device > b->device) - (a->device < b->device);
+    order = order ? order : compare_text(a->api, b->api);
+    while (!order) {
+        const struct vt_display_frame *f = inner(&a->trace, &i), *g = inner(&b->trace, &j);
+
+        if (!f || !g)
+            return (f != NULL) - (g != NULL);
+        order = compare_frame(f, g);
+    }
+    return order;
+}
+
 bool vt_spot_is_named(const struct vt_spot *place)
 {
     const struct vt_display_frame *user = vt_trace_user(&place->trace);

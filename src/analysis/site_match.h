@@ -65,6 +65,9 @@ bool vt_site_counts(const struct vt_model *model, const struct vt_site_row *row)
 /* The same place by all but lines: 0 if equal, else an order. For sorting what has found no equal. */
 int vt_spot_compare_chain(const struct vt_spot *a, const struct vt_spot *b);
 
+/* The same by all from the innermost frame to the line that the place is named by, whoever calls that: 0 if equal, else an order. */
+int vt_spot_compare_inner(const struct vt_spot *a, const struct vt_spot *b);
+
 /* Has the line that the place is named by a function? Without names, equal chains mean little. */
 bool vt_spot_is_named(const struct vt_spot *place);
 

@@ -4,9 +4,8 @@
  * Places are judged as in findings_growth.c, but as of the failure: against steps, backward passes, or minutes. Where there
  * is none of these, a full card is reason enough to look closer: whatever else the program did, each turn of its loop
  * allocated something and freed something, and a place that kept something in turn after turn, from its beginning to the
- * failure, is why. A loader of weights has no such turns (it frees nothing), and what PyTorch's modules hold is left out. The
- * report that a process writes itself has no events: there, a steady rate in time beside memory that comes and goes stands
- * in.
+ * failure, is why. A loader of weights has no such turns (it frees nothing), and what PyTorch's modules hold is left out.
+ * Where no events were kept, a steady rate in time beside memory that comes and goes stands in.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -31,8 +31,8 @@ static struct vt_finding *listed_others(struct vt_finding_builder *b, const stru
     char bytes[VT_FORMAT_BYTES], total[VT_FORMAT_BYTES];
     struct vt_finding *finding;
     const char *name = "";
-    uint32_t i, same = vt_same_executable(b->model->reading, d, &name);
-    uint64_t sum = 0;
+    uint64_t sum = 0, contexts;
+    uint32_t i, same = vt_same_executable(b->model->reading, d, &name, &contexts);
 
     for (i = 0; i < d->other_count; i++)
         sum += d->others[i].bytes;
@@ -48,8 +48,8 @@ static struct vt_finding *listed_others(struct vt_finding_builder *b, const stru
         vt_add_evidence(b, finding, "%s (pid %u) held %s.", d->others[i].name[0] ? d->others[i].name : "A process",
                         d->others[i].pid, vt_format_bytes(bytes, d->others[i].bytes));
     if (same && d->context_known && d->context)
-        vt_add_evidence(b, finding, "%u of them run%s %s too, each with a CUDA context of its own: about %s, as here.",
-                        same, same == 1 ? "s" : "", name, vt_format_bytes(bytes, d->context));
+        vt_add_evidence(b, finding, "%u of them run%s %s too, each with a CUDA context of its own: at most %s of it.",
+                        same, same == 1 ? "s" : "", name, vt_format_bytes(bytes, contexts));
     vt_add_advice(b, finding, sum,
                   d->other_count == 1 ? "End it, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES)."
                                       : "End them, wait for them, or use another GPU (CUDA_VISIBLE_DEVICES).");
@@ -155,7 +155,7 @@ struct vt_finding *vt_verdict_arena(struct vt_finding_builder *b, const struct v
     char bytes[VT_FORMAT_BYTES], used[VT_FORMAT_BYTES];
     struct vt_finding *finding;
 
-    if (!arena || !r->device || r->device->tensors >= arena)
+    if (!arena || !r->device || r->device->tensors >= arena || vt_takes_as_needed(b->model->reading, r->frameworks))
         return NULL;
     unused = arena - r->device->tensors;
     if (unused < r->missing)

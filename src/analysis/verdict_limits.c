@@ -143,7 +143,8 @@ static struct vt_finding *driver_limit(struct vt_finding_builder *b, const struc
 /* The arena that a framework took at its start is full. */
 static struct vt_finding *full_arena(struct vt_finding_builder *b, const struct vt_refusal *r, uint64_t arena)
 {
-    uint64_t most = r->total / 100 * ARENA_PERCENT, more = most > arena ? most - arena : 0;
+    uint64_t most = r->total / 100 * ARENA_PERCENT, more = most > arena ? most - arena : 0,
+             missing = r->failure->requested_bytes;
     char bytes[VT_FORMAT_BYTES];
     struct vt_finding *finding = vt_new_finding(b, VT_FAMILY_CAPACITY, VT_LIKELY,
                                                 "The arena of %s that %s took had no room for %s.",
@@ -151,12 +152,16 @@ static struct vt_finding *full_arena(struct vt_finding_builder *b, const struct 
 
     if (r->failure->total_bytes && more > r->failure->free_bytes)
         more = r->failure->free_bytes;
-    if (r->frameworks & 1u << VT_FRAMEWORK_JAX)
-        vt_add_advice(b, finding, more >= VT_WORTH ? more : 0,
+    if (r->pools && r->pools->known)
+        missing -= r->pools->largest_free < missing ? r->pools->largest_free : missing;
+    if (more < VT_WORTH || more < missing)
+        vt_advise_measures(b, finding, r); /* a larger arena could not be had, or would not do */
+    else if (r->frameworks & 1u << VT_FRAMEWORK_JAX)
+        vt_add_advice(b, finding, more,
                       "XLA_PYTHON_CLIENT_MEM_FRACTION sets the arena's share of the card; programs need room for "
                       "temporary memory beside the arrays.");
     else
-        vt_add_advice(b, finding, more >= VT_WORTH ? more : 0,
+        vt_add_advice(b, finding, more,
                       "Give TensorFlow more of the card: a larger memory_limit, if "
                       "tf.config.set_logical_device_configuration sets one, or a larger "
                       "per_process_gpu_memory_fraction.");
@@ -189,6 +194,8 @@ struct vt_finding *vt_verdict_limit(struct vt_finding_builder *b, const struct v
     uint64_t arena = vt_frameworks_arena(r->then ? r->then : b->model, f->device);
     struct vt_finding *finding;
 
+    if (arena && vt_takes_as_needed(b->model->reading, r->frameworks))
+        arena = 0; /* one region of those that may come */
     if (!vt_refused_by_limit(r) || (r->by_framework && !arena && card_was_full(r)))
         return NULL;
     if (!r->by_framework) {

@@ -216,8 +216,10 @@ static int write_format(int fd, void *context)
     const struct export *export = context;
     struct vt_export_request request = export->options->request;
     struct vt_symbols *symbols = vt_symbols_open();
+    bool nothing = false;
     int error;
 
+    request.nothing = &nothing;
     request.fd = fd;
     request.symbols = symbols;
     if (!isatty(fd)) /* the line that says what takes so long would stand in the middle of the output */
@@ -232,6 +234,9 @@ static int write_format(int fd, void *context)
                        export->options->format->name);
     if (error)
         return vt_fail(VERB, "cannot write: %s", strerror(-error));
+    if (nothing && request.type == VT_EXPORT_LEAKED)
+        vt_say("nothing has leaked, as far as is known%s: the export has no bytes",
+               request.moment ? " at that moment (leaks and growth are judged at the end)" : "");
     return VT_EXIT_OK;
 }
 

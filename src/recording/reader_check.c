@@ -144,7 +144,7 @@ static void check_section(struct vt_reading *r, enum vt_section section)
     s->count = wanted < available ? wanted : available;
     if (s->count < wanted)
         r->incomplete[section] = true;
-    if (s->count < wanted && (section != VT_EVENTS || available)) /* images in memory come without events */
+    if (s->count < wanted && (section != VT_EVENTS || available)) /* or none was ever kept */
         note(r, "%s: %llu of %llu are missing from the file%s.", known[section].name,
              (unsigned long long)(wanted - s->count), (unsigned long long)wanted,
              r->header.flags & VT_FLAG_NO_SPACE ? " (the disk was full)" : "");

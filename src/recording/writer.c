@@ -266,13 +266,37 @@ uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length)
 
 #define IMAGE_SLOTS_MAX 65536u         /* 2.5 MiB */
 #define IMAGE_MOMENT_SLOTS_MAX 131072u /* 5 MiB */
+#define IMAGE_EVENTS_MAX 65536u        /* 2.5 MiB; a power of two */
 
-/* What the image does without: events, and slots if there are many. With a million live allocations the copy would double
- * what the process uses; with few of them, they show what lies where in a framework's memory. */
+/* What the image does without: slots if there are many. With a million live allocations the copy would double what the process
+ * uses; with few of them, they show what lies where in a framework's memory. Of the events it has the newest, in a ring of
+ * its own: they show the turns of the program's loop, which the diagnosis of a full card goes by. */
 static bool is_left_out(const struct vt_section_entry *s, int section)
 {
     return section == VT_EVENTS || (section == VT_LIVE && s->count > IMAGE_SLOTS_MAX) ||
            (section == VT_MOMENT_SLOTS && s->count > IMAGE_MOMENT_SLOTS_MAX);
+}
+
+/* How many events there are for the image. */
+static uint64_t image_events(const struct vt_header *h)
+{
+    const struct vt_section_entry *s = &h->section[VT_EVENTS];
+    uint64_t held = s->count < s->limit ? s->count : s->limit;
+    return held < IMAGE_EVENTS_MAX ? held : IMAGE_EVENTS_MAX;
+}
+
+/* Copies the newest events to `at` of the image, as a ring of one extent. */
+static void copy_events(const struct vt_writer *w, struct vt_header *to, uint64_t at)
+{
+    const struct vt_section_entry *s = &vt_writer_header(w)->section[VT_EVENTS];
+    struct vt_section_entry *ring = &to->section[VT_EVENTS];
+    uint64_t held = image_events(to), count = ring->count, limit = ring->limit, i, offset;
+    ring->first = IMAGE_EVENTS_MAX;
+    ring->limit = held < count ? held : IMAGE_EVENTS_MAX;
+    ring->extent[0] = held ? at : 0;
+    for (i = count - held; i < count; i++)
+        if ((offset = vt_record_offset(s, i % limit)))
+            memcpy((unsigned char *)to + at + i % ring->limit * s->record_bytes, w->base + offset, s->record_bytes);
 }
 
 /* Bytes of an extent that hold records. */
@@ -292,6 +316,7 @@ uint64_t vt_writer_image(const struct vt_writer *w, void **image)
     for (int i = 0; i < VT_SECTION_COUNT; i++)
         for (unsigned e = 0; e < VT_MAX_EXTENTS; e++)
             bytes += vt_round_up(image_bytes(h, i, e), page);
+    bytes += vt_round_up(image_events(h) * sizeof(struct vt_event), page);
     unsigned char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED)
         return 0;
@@ -305,6 +330,7 @@ uint64_t vt_writer_image(const struct vt_writer *w, void **image)
                 memcpy(copy + at, w->base + h->section[i].extent[e], size);
             at += vt_round_up(size, page);
         }
+    copy_events(w, to, at);
     for (int i = 0; i < VT_SECTION_COUNT; i++)
         if (i != VT_EVENTS && is_left_out(&to->section[i], i))
             to->section[i].count = 0;

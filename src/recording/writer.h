@@ -117,8 +117,8 @@ VT_HOT struct vt_event *vt_writer_next_event(struct vt_writer *w);
 uint32_t vt_writer_string(struct vt_writer *w, const char *text, size_t length);
 
 /*
- * A private copy of the mapping as one image that a reader can open: the header and all records but events, and but
- * slots if there are more than 65,536 (of moments: 131,072).
+ * A private copy of the mapping as one image that a reader can open: the header and all records, but of events the newest
+ * 65,536, and no slots if there are more than 65,536 (of moments: 131,072).
  * Returns its size and sets *image (to be given back with vt_writer_free_image), or 0.
  */
 uint64_t vt_writer_image(const struct vt_writer *w, void **image);

@@ -107,11 +107,11 @@ static void write_header(struct vt_out *out, const struct vt_diff *d)
     vt_out_text(out, "\n");
     write_side(out, "before", &d->side[0], d);
     write_side(out, "after", &d->side[1], d);
-    vt_out_format(out, "\n  %-26s %12s %12s %13s\n", "", "before", "after", "change");
-    vt_out_format(out, "  %-26s ", "GPU memory");
+    vt_out_format(out, "\n  %-30s %12s %12s %13s\n", "", "before", "after", "change");
+    vt_out_format(out, "  %-30s ", "GPU memory");
     write_bytes(out, device);
     if (tensor[0] || tensor[1]) {
-        vt_out_format(out, "  %-26s ", "tensors");
+        vt_out_format(out, "  %-30s ", "tensors");
         write_bytes(out, tensor);
     }
 }
@@ -139,7 +139,7 @@ static void write_parts(struct vt_out *out, const struct vt_diff *d)
 
         if (!bytes[0] && !bytes[1])
             continue;
-        vt_out_format(out, "  %-26s ", words[i]);
+        vt_out_format(out, "  %-30s ", words[i]);
         write_bytes(out, bytes);
     }
 }
@@ -166,7 +166,7 @@ static void write_totals(struct vt_out *out, const struct vt_diff *d)
                  : t->device == VT_SPOT_HOST ? "host"
                                              : "GPU %d",
                  t->device);
-        vt_out_format(out, "  %-6s %-11.11s %-7s ", vt_level_name(t->level), vt_kind_name(t->kind), label);
+        vt_out_format(out, "  %-6s %-15s %-7s ", vt_level_name(t->level), vt_kind_name(t->kind), label);
         write_bytes(out, t->bytes);
     }
     if (!d->total_count)
@@ -188,7 +188,7 @@ static void write_ranks(struct vt_out *out, const struct vt_diff *d)
         if (same || shown == SHOWN_RANKS)
             continue;
         shown++;
-        vt_out_format(out, "  rank %-21d ", r->rank);
+        vt_out_format(out, "  rank %-25d ", r->rank);
         write_bytes(out, r->bytes);
         if (!r->present[0] || !r->present[1])
             vt_out_format(out, "      only %s\n", r->present[0] ? "before" : "after");
@@ -213,6 +213,14 @@ static void write_moved(struct vt_out *out, const struct vt_spot *before)
     vt_view_name(out, vt_format_place(text, sizeof text, vt_trace_user(&before->trace)), 120);
 }
 
+static void write_other_callers(struct vt_out *out, const struct vt_diff *d, const struct vt_diff_site *site)
+{
+    char name[VT_SPOT_NAME];
+
+    vt_out_text(out, "; called from elsewhere, was ");
+    vt_view_name(out, vt_spot_name(name, d->places, site->place[0]), 0);
+}
+
 static void write_site(struct vt_out *out, const struct vt_diff *d, const struct vt_diff_view *view,
                        const struct vt_diff_site *site)
 {
@@ -235,6 +243,8 @@ static void write_site(struct vt_out *out, const struct vt_diff *d, const struct
     vt_view_name(out, *p->api ? p->api : "?", 64);
     if (site->moved)
         write_moved(out, before);
+    if (site->other_callers)
+        write_other_callers(out, d, site);
     vt_out_text(out, "\n");
     if (view->stacks)
         vt_view_frames(out, "        ", &p->trace, p->depth, view->all_frames);
@@ -243,7 +253,7 @@ static void write_site(struct vt_out *out, const struct vt_diff *d, const struct
 static void write_counts(struct vt_out *out, const struct vt_diff *d)
 {
     static const char *const words[] = {"grew", "shrank", "appeared", "vanished", "unchanged"};
-    uint32_t counts[5] = {0}, moved = 0, i;
+    uint32_t counts[5] = {0}, moved = 0, called = 0, i;
     unsigned w;
 
     for (i = 0; i < d->site_count; i++) {
@@ -253,12 +263,15 @@ static void write_counts(struct vt_out *out, const struct vt_diff *d)
             ;
         counts[w]++;
         moved += d->sites[i].moved;
+        called += d->sites[i].other_callers;
     }
     vt_out_text(out, "  ");
     for (w = 0; w < 5; w++)
         vt_out_format(out, "%s%u %s", w ? ", " : "", counts[w], words[w]);
     if (moved)
         vt_out_format(out, "; %u moved to other lines", moved);
+    if (called)
+        vt_out_format(out, "; %u called from elsewhere", called);
     vt_out_text(out, "\n");
 }
 

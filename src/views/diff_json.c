@@ -83,6 +83,7 @@ static json_t *site(const struct vt_diff *d, const struct vt_diff_site *s)
 
     set(object, "what", json_string(vt_diff_word(s->bytes)));
     set(object, "moved", json_boolean(s->moved));
+    set(object, "other_callers", json_boolean(s->other_callers));
     set(object, "level", json_string(vt_level_name(p->level)));
     set(object, "kind", json_string(vt_kind_name(p->kind)));
     set(object, "device", device_number(p->device));
@@ -92,7 +93,8 @@ static json_t *site(const struct vt_diff *d, const struct vt_diff_site *s)
     set(object, "frames", vt_json_frames(&p->trace, &user, object));
     set(object, "user_frame", number_if(user >= 0, (uint64_t)user));
     set(object, "frames_before",
-        s->moved ? vt_json_frames(&vt_spots_at(d->places, s->place[0])->trace, &user, NULL) : json_null());
+        s->moved || s->other_callers ? vt_json_frames(&vt_spots_at(d->places, s->place[0])->trace, &user, NULL)
+                                     : json_null());
     return object;
 }
 

@@ -32,6 +32,7 @@ struct vt_export_request {
     enum vt_export_type type;   /* of folded; what speedscope and pprof show first */
     enum vt_export_level level;
     uint64_t events; /* the newest ones, at most so many */
+    bool *nothing;   /* set if no place that is shown has anything of `type`; NULL: not asked */
 };
 
 /*

@@ -31,8 +31,20 @@ int vt_export_open(struct vt_export *x, struct vt_reading *reading, const struct
     return 0;
 }
 
+static bool has_nothing(const struct vt_export *x)
+{
+    uint32_t i;
+
+    for (i = 0; i < x->a.model.site_count; i++)
+        if (vt_export_shows(x, &x->a.model.sites[i]) && vt_export_value(&x->a.model.sites[i], x->request->type).bytes)
+            return false;
+    return true;
+}
+
 int vt_export_close(struct vt_export *x)
 {
+    if (x->request && x->request->nothing) /* a page has no request */
+        *x->request->nothing = has_nothing(x);
     vt_analysis_close(&x->a);
     free(x->clean);
     return vt_out_close(&x->out);

@@ -3,7 +3,8 @@
  * segments tiled by blocks at a moment, and the events that led to it. Fields and their meaning: PyTorch's
  * torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/memory.py; what the viewer makes of them: torch/utils/viz/MemoryViz.js.
  *
- * Beyond what PyTorch sees of itself, memory that others took from the driver is there: a segment with one block.
+ * Beyond what PyTorch sees of itself, memory that others took from the driver is there: a segment with one block. Memory of
+ * other processes that is mapped here is not.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "views/export_pickle.h"
 
-/* A segment (driver level: linear memory of a device) or a block in one (a tensor). */
+/* A segment (driver level: linear memory of a device, or physical memory that a process owns by a handle) or a block in one (a tensor). */
 struct vt_range {
     uint64_t start, end;
     uint64_t requested;
@@ -32,7 +32,9 @@ struct vt_torch {
     uint64_t first, until;             /* numbers of the events that lead to it */
     uint8_t *keep;                     /* per event from `first`: it fits */
     uint64_t left_out;
-    bool overflowed; /* there were older events */
+    bool overflowed;                 /* there were older events */
+    struct vt_torch_handle *handles; /* of physical memory; export_torch_handles.c */
+    uint64_t next_address;
 };
 
 /* Stacks that have been written: (native, Python) -> number in the memo + 1, by hash. */
@@ -64,9 +66,13 @@ int vt_torch_replay(struct vt_torch *t);
 
 void vt_torch_free(struct vt_torch *t);
 
-/* Makes a range of an event or a slot. False if it is none of a segment or block. *level: enum vt_level. */
-bool vt_torch_range(const struct vt_torch *t, struct vt_range *range, unsigned *level, uint32_t site, uint64_t address,
+/* Makes a range of an event or a slot. False if it is none of a segment or block, or memory ran out. *level: enum vt_level. */
+bool vt_torch_range(struct vt_torch *t, struct vt_range *range, unsigned *level, uint32_t site, uint64_t address,
                     uint64_t bytes);
+
+/* Where a handle of physical memory is shown: always at the same address. 0: no room, or memory ran out. */
+uint64_t vt_torch_handle_address(struct vt_torch *t, uint64_t handle, uint64_t bytes);
+void vt_torch_handles_free(struct vt_torch *t);
 
 /* Does this segment continue the one before it (mapped piece by piece)? */
 bool vt_torch_continues(const struct vt_range *segment, const struct vt_range *next);

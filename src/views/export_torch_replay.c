@@ -9,18 +9,32 @@
 
 #include "views/export_torch.h"
 
-bool vt_torch_range(const struct vt_torch *t, struct vt_range *range, unsigned *level, uint32_t index, uint64_t address,
+/*
+ * Is it memory of its own on a card? What a framework hands on is where it is mapped, and the physical memory behind that is
+ * the same once more; of others' the physical memory counts, as a mapping may be of another process's memory.
+ */
+static bool is_segment(const struct vt_site *site, bool pool)
+{
+    if (site->kind == VT_KIND_VMM_MAPPED)
+        return pool;
+    if (site->kind == VT_KIND_VMM_PHYSICAL)
+        return !pool;
+    return site->kind == VT_KIND_DEVICE || site->kind == VT_KIND_ASYNC || site->kind == VT_KIND_MANAGED ||
+           site->kind == VT_KIND_GRAPH; /* host memory lies on no device */
+}
+
+bool vt_torch_range(struct vt_torch *t, struct vt_range *range, unsigned *level, uint32_t index, uint64_t address,
                     uint64_t bytes)
 {
     const struct vt_site *site = vt_reading_site(t->x->a.model.reading, index);
-    bool linear;
+    bool pool = vt_fragmentation_is_pool(&t->x->a.model.fragmentation, index);
 
-    if (!site || site->device < 0 || !bytes || address + bytes <= address)
+    if (!site || site->device < 0 || !bytes || (site->level != VT_LEVEL_TENSOR && !is_segment(site, pool)))
         return false;
-    linear = site->kind == VT_KIND_DEVICE || site->kind == VT_KIND_ASYNC || site->kind == VT_KIND_MANAGED ||
-             site->kind == VT_KIND_GRAPH || site->kind == VT_KIND_VMM_MAPPED;
-    if (site->level != VT_LEVEL_TENSOR && !linear)
-        return false; /* handles are no addresses, and host memory lies on no device */
+    if (site->level != VT_LEVEL_TENSOR && site->kind == VT_KIND_VMM_PHYSICAL)
+        address = vt_torch_handle_address(t, address, bytes);
+    if (!address || address + bytes <= address)
+        return false;
     memset(range, 0, sizeof *range);
     *level = site->level;
     range->start = address;
@@ -29,7 +43,7 @@ bool vt_torch_range(const struct vt_torch *t, struct vt_range *range, unsigned *
     range->site = index;
     range->device = site->device;
     range->kind = site->kind;
-    range->whole = site->level == VT_LEVEL_DRIVER && !vt_fragmentation_is_pool(&t->x->a.model.fragmentation, index);
+    range->whole = site->level == VT_LEVEL_DRIVER && !pool;
     return true;
 }
 
@@ -197,7 +211,7 @@ static bool touch(struct replay *r, const struct vt_range *block, int by)
 }
 
 /* Undoes an event. Returns 1 if it fits, 0 if it does not, -ENOMEM. */
-static int undo(struct replay *r, const struct vt_torch *t, const struct vt_event *e)
+static int undo(struct replay *r, struct vt_torch *t, const struct vt_event *e)
 {
     struct vt_range range, *found;
     unsigned level;
@@ -302,4 +316,5 @@ void vt_torch_free(struct vt_torch *t)
     free(t->segments.list);
     free(t->blocks.list);
     free(t->keep);
+    vt_torch_handles_free(t);
 }

@@ -60,11 +60,11 @@ static json_t *account_moment(const struct vt_model *m, bool same)
     return object;
 }
 
-/* The account of the moment at which memory ran out, if another one is shown, as the text report has it: "then" says when
- * that was and if this process held the same as at the shown moment; "then_devices" are the GPUs at that time. */
-static void put_accounts(struct vt_page *page)
+/* The account of the moment at which memory ran out, if another one is shown that nobody asked for, as the text report has it:
+ * "then" says when that was and if this process held the same as at the shown moment; "then_devices" are the GPUs then. */
+static void put_accounts(struct vt_page *page, const struct vt_report_request *request)
 {
-    const struct vt_moment *moment = vt_view_oom_moment(&page->x.a.model);
+    const struct vt_moment *moment = request->moment ? NULL : vt_view_oom_moment(&page->x.a.model);
     struct vt_analysis then = page->x.a; /* the symbols are shared */
     char name[sizeof moment->name + 1] = "";
     uint32_t count;
@@ -110,9 +110,10 @@ static void put_report(struct vt_page *page, const struct vt_report_request *req
     vt_page_put_key(page, "all_frames", json_boolean(request->all_frames));
     vt_page_put_key(page, "moment", vt_json_chars(m->moment));
     vt_page_put_key(page, "moment_s", seconds(m->moment_ns));
+    vt_page_put_key(page, "earlier", json_boolean(vt_view_is_earlier(m))); /* than the end: calls came after it */
     vt_page_put_key(page, "training", vt_json_training(m));
     put_gaps(page);
-    put_accounts(page);
+    put_accounts(page, request);
     put_list(page, "devices", m->device_count, vt_json_device);
     put_list(page, "totals", m->total_count, vt_json_total);
     put_list(page, "moments", m->moment_count, vt_json_moment);

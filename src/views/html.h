@@ -133,7 +133,9 @@ void vt_page_stacks_free(struct vt_page *page);
 
 void vt_page_write_stacks(struct vt_page *page);   /* failures, sites, others, moments, strings, frames, nodes */
 void vt_page_write_timeline(struct vt_page *page); /* html_timeline.c */
-void vt_page_write_map(struct vt_page *page);      /* html_map.c */
+/* Into the timeline: ",\n\"layers\":[...]". */
+void vt_page_put_layers(struct vt_page *page, struct vt_page_buffer *buffer); /* html_layers.c */
+void vt_page_write_map(struct vt_page *page);                                 /* html_map.c */
 
 /* --- html_replay.c: the newest events again --------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
  *
  *   sites    [stack, user, cut, stack before or 0, its user frame, level, kind, api, what, moved, device or null, bytes before,
  *            after, count before, after]: numbers of strings for names; the largest change first
+ *            moved: 1 if its lines have changed, 2 if it has other callers, which the stack before shows too
  *   others   what the places hold that found no room, added up
  */
 #include <string.h>
@@ -13,6 +14,8 @@
 #include "views/diff.h"
 #include "views/html.h"
 #include "views/json.h"
+
+enum { MOVED = 1, OTHER_CALLERS };
 
 static json_t *total(const void *of, uint32_t i)
 {
@@ -37,7 +40,7 @@ static bool put_site(struct vt_page *page, const struct vt_diff *d, const struct
     struct vt_page_stack stack = vt_page_trace(page, &spot->trace, most), before = {.user = -1, .whole = true};
     struct vt_page_buffer *b = &page->sites;
 
-    if (s->moved)
+    if (s->moved || s->other_callers)
         before = vt_page_trace(page, &vt_spots_at(d->places, s->place[0])->trace, most);
     if (!stack.whole || !before.whole)
         return false;
@@ -46,7 +49,10 @@ static bool put_site(struct vt_page *page, const struct vt_diff *d, const struct
     vt_page_put(b, ",%u", vt_page_string(page, vt_level_name(spot->level)));
     vt_page_put(b, ",%u", vt_page_string(page, vt_kind_name(spot->kind)));
     vt_page_put(b, ",%u", vt_page_string(page, spot->api));
-    vt_page_put(b, ",%u,%d", vt_page_string(page, vt_diff_word(s->bytes)), s->moved);
+    vt_page_put(b, ",%u,%d", vt_page_string(page, vt_diff_word(s->bytes)),
+                s->moved           ? MOVED
+                : s->other_callers ? OTHER_CALLERS
+                                   : 0);
     if (spot->device == VT_SPOT_ANY)
         vt_page_put(b, ",null");
     else

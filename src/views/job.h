@@ -30,6 +30,9 @@ int vt_job_html_write(const struct vt_job *job, const struct vt_job_view *view);
 /* How many ranks the job has in all, recorded or not; -1: not known. */
 int32_t vt_job_world_size(const struct vt_job *job);
 
+/* On how many GPUs a process had memory; its peak is the sum of theirs. */
+unsigned vt_job_gpus(const struct vt_job_rank *rank);
+
 /* How many programs its processes (but for helpers) are of. */
 uint32_t vt_job_programs(const struct vt_job *job);
 

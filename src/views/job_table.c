@@ -10,6 +10,7 @@
 #include "views/job.h"
 
 #define RANKS 64 /* lines; what is odd comes first */
+#define SPLITS 4 /* of them are told by GPU below the table */
 
 enum column { PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, OTHER, CACHED, REST, COLUMNS };
 static const char *const names[COLUMNS] = {"parameters", "gradients", "optimizer",  "activations",
@@ -35,6 +36,16 @@ static uint64_t value_of(const struct vt_job_parts *p, enum column column)
                                       [REST] = p->rest};
 
     return values[column];
+}
+
+unsigned vt_job_gpus(const struct vt_job_rank *r)
+{
+    unsigned count = 0;
+    uint32_t i;
+
+    for (i = 0; i < r->device_count; i++)
+        count += r->devices[i].peak > 0;
+    return count;
 }
 
 bool vt_job_has_ranks(const struct vt_job *job)
@@ -159,9 +170,10 @@ static void write_who(const struct table *t, uint32_t index)
     }
     vt_out_format(t->out, "%8d ", r->pid);
     if (r->main == VT_NONE)
-        vt_out_text(t->out, "  - ");
+        snprintf(number, sizeof number, "-");
     else
-        vt_out_format(t->out, "%3d ", r->devices[r->main].ordinal);
+        snprintf(number, sizeof number, "%d%s", r->devices[r->main].ordinal, vt_job_gpus(r) > 1 ? "*" : "");
+    vt_out_format(t->out, "%3s ", number);
 }
 
 static void write_row(const struct table *t, uint32_t index)
@@ -225,8 +237,41 @@ static void write_helpers(const struct table *t)
                       job->helper_count == 1 ? "" : "es", vt_format_bytes(text, most));
 }
 
+/* "rank 1: 4.83 GiB on GPU 1, 20.00 MiB on GPU 0": the main one first. */
+static void write_split(const struct table *t, const struct vt_job_rank *r)
+{
+    char name[VT_JOB_NAME], bytes[VT_FORMAT_BYTES];
+    uint32_t i;
+
+    vt_out_format(t->out, "%s: %s on GPU %d", vt_job_rank_name(name, r),
+                  vt_format_bytes(bytes, r->devices[r->main].peak), r->devices[r->main].ordinal);
+    for (i = 0; i < r->device_count; i++)
+        if (i != r->main && r->devices[i].peak)
+            vt_out_format(t->out, ", %s on GPU %d", vt_format_bytes(bytes, r->devices[i].peak), r->devices[i].ordinal);
+}
+
+/* A peak that no single GPU had must not be taken for one. */
+static void write_splits(const struct table *t)
+{
+    uint32_t i, count = 0;
+
+    for (i = 0; i < t->job->process_count; i++) {
+        if (t->job->ranks[i].main == VT_NONE || vt_job_gpus(&t->job->ranks[i]) < 2)
+            continue;
+        if (count++ >= SPLITS)
+            continue;
+        vt_out_text(t->out, count == 1 ? "  * and others, whose peaks are added: " : "; ");
+        write_split(t, &t->job->ranks[i]);
+    }
+    if (count > SPLITS)
+        vt_out_format(t->out, "; and %u more", count - SPLITS);
+    if (count)
+        vt_out_text(t->out, "\n");
+}
+
 static void write_legend(const struct table *t)
 {
+    write_splits(t);
     if (t->marks)
         vt_out_text(t->out, "  = the median rank; + more than that, - less, by 10 % and more\n");
     if (t->has[REST])

@@ -3,16 +3,26 @@
 
 #include <string.h>
 
+static bool is_peak(const struct vt_model *m)
+{
+    return !m->recorded && !strcmp(m->moment, "peak");
+}
+
+bool vt_view_is_earlier(const struct vt_model *m)
+{
+    return m->recorded ? m->recorded->kind != VT_MOMENT_END : is_peak(m);
+}
+
 const char *vt_view_when(const struct vt_model *m)
 {
-    if (!m->recorded && !strcmp(m->moment, "peak"))
+    if (is_peak(m))
         return "at the highest point";
     if (m->recorded && m->recorded->kind == VT_MOMENT_OOM)
         return "when memory ran out";
     if (m->recorded && m->recorded->kind == VT_MOMENT_FINALIZE)
         return "when the program's own code had ended";
     if (m->recorded && m->recorded->kind != VT_MOMENT_END)
-        return "at a moment that the program named";
+        return "at a moment taken by name"; /* by the program, or by vramtrack snapshot */
     return m->end == VT_PROCESS_RUNNING ? "now" : "at the end";
 }
 

@@ -10,6 +10,9 @@
 /* When the model's moment was, in words: "when memory ran out", "at the end". A constant. */
 const char *vt_view_when(const struct vt_model *model);
 
+/* Is it before the end of the process, so that calls were made after it which the figures of the whole run count? */
+bool vt_view_is_earlier(const struct vt_model *model);
+
 /* The moment of the first out-of-memory that was not helped, of which reports tell first: when a program ends, the exception
  * has let go of what filled the card. NULL: there is none, it was not recorded, or the model's own moment is an
  * out-of-memory. Belongs to the reading. */

@@ -102,6 +102,18 @@ static bool is_worth_a_section(const struct vt_model *m, const struct vt_pools *
     return p->free >= UNUSED_WORTH && p->free >= p->reserved / UNUSED_SHARE && !vt_frameworks_arena(m, p->device);
 }
 
+/* What lies beside several places is in the figure of each. */
+static uint64_t sum_of_pinnings(const struct vt_fragmentation *f, const struct vt_pools *p)
+{
+    uint64_t sum = 0;
+    uint32_t i;
+
+    for (i = 0; i < f->pinning_count; i++)
+        if (f->pinnings[i].device == p->device)
+            sum += f->pinnings[i].pinned_bytes;
+    return sum;
+}
+
 static void write_pinnings(struct vt_out *out, const struct vt_analysis *a, const struct vt_pools *p)
 {
     const struct vt_fragmentation *f = &a->model.fragmentation;
@@ -112,9 +124,11 @@ static void write_pinnings(struct vt_out *out, const struct vt_analysis *a, cons
 
     if (!p->pinned_segments)
         return;
-    vt_out_format(out, "    %llu segment%s kept by live tensors, with %s free between them:\n",
+    vt_out_format(out, "    %llu segment%s kept by live tensors, with %s free between them%s:\n",
                   (unsigned long long)p->pinned_segments, p->pinned_segments == 1 ? " is" : "s are",
-                  vt_format_bytes(pinned, p->pinned_bytes));
+                  vt_format_bytes(pinned, p->pinned_bytes),
+                  sum_of_pinnings(f, p) > p->pinned_bytes ? " (a segment with several neighbours counts for each)"
+                                                          : "");
     for (i = 0; i < f->pinning_count; i++) {
         const struct vt_pinning *pinning = &f->pinnings[i];
         const struct vt_site *site = vt_reading_site(a->model.reading, pinning->site);

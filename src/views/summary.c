@@ -219,11 +219,11 @@ static void write_exit(struct vt_out *out, const struct vt_analysis *a, const st
     any = vt_view_peaks(out, m);
     vt_out_text(out, "; ");
     write_end(out, m, request);
-    vt_out_format(out, " after %s", vt_format_seconds(time, m->moment_ns));
+    vt_out_format(out, " %s after its first CUDA call", vt_format_seconds(time, m->moment_ns));
     if (live)
-        vt_out_format(out, " with %s allocated", vt_format_bytes(bytes, live));
+        vt_out_format(out, ", with %s allocated", vt_format_bytes(bytes, live));
     else if (any)
-        vt_out_text(out, " with everything given back");
+        vt_out_text(out, ", with everything given back");
     vt_out_text(out, "\n");
     lines += write_gaps(out, m);
     lines += write_findings(out, a);

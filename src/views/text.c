@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "analysis/format.h"
+#include "views/moments.h"
 
 #define MOMENTS 12 /* named in the report */
 
@@ -38,7 +39,7 @@ static void write_totals(struct vt_out *out, const struct vt_model *m)
                       (unsigned long long)t->alloc_calls, (unsigned long long)t->free_calls,
                       (unsigned long long)(t->failed_allocs + t->failed_frees));
     }
-    if (m->total_count && m->recorded && m->recorded->kind != VT_MOMENT_END)
+    if (m->total_count && vt_view_is_earlier(m))
         vt_out_text(out, "  (peak, allocations, frees and failed: of the whole run; live and count: at the moment)\n");
     if (!m->total_count)
         vt_out_text(out, *m->missing ? "  not in the recording\n" : "  nothing was allocated\n");
@@ -50,8 +51,8 @@ static void write_start(struct vt_out *out, const struct vt_header *h)
     struct tm parts;
 
     if (gmtime_r(&seconds, &parts))
-        vt_out_format(out, "%04d-%02d-%02d %02d:%02d:%02d UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                      parts.tm_hour, parts.tm_min, parts.tm_sec);
+        vt_out_format(out, "%04d-%02d-%02d %02d:%02d:%02d UTC (first CUDA call)", parts.tm_year + 1900,
+                      parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 static void write_recording(struct vt_out *out, const struct vt_model *m, const struct vt_report_request *request)
@@ -109,7 +110,7 @@ int vt_text_write(struct vt_reading *reading, const struct vt_report_request *re
         return error;
     vt_out_open(&out, request->fd, request->colour);
     vt_text_top(&out, &a, request);
-    vt_text_accounts(&out, &a);
+    vt_text_accounts(&out, &a, request);
     vt_text_findings(&out, &a.findings);
     vt_view_fragmentation(&out, &a);
     vt_text_ranges(&out, &a.model);

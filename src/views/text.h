@@ -17,8 +17,8 @@ void vt_text_top(struct vt_out *out, const struct vt_analysis *a, const struct v
 void vt_text_findings(struct vt_out *out, const struct vt_findings *findings);
 
 /* text_account.c: the account of each GPU and who holds most of it; at the out-of-memory as well, where the report shows
- * another moment. */
-void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a);
+ * another moment that nobody asked for. */
+void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request);
 
 /* text_calls.c: calls that failed, with their stacks. */
 void vt_text_failures(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request);

@@ -1,6 +1,7 @@
 /*
  * The account of each GPU, which adds up to its size, and who holds most of what this process has. Where the process ran out
- * of memory, both are told of that moment first: when a program ends, the exception has let go of what filled the card.
+ * of memory, both are told of that moment first, unless another one was asked for: when a program ends, the exception has let
+ * go of what filled the card.
  */
 #include <string.h>
 
@@ -145,10 +146,9 @@ static void write_both(struct vt_out *out, const struct vt_analysis *then, const
 /* The account at the end, or at the moment that was asked for. */
 static void write_last(struct vt_out *out, const struct vt_analysis *a)
 {
-    bool chosen = strcmp(a->model.moment, "end") != 0 && strcmp(a->model.moment, "finalize") != 0;
     struct vt_model peak;
 
-    if (chosen || vt_model_build(&peak, a->model.reading, "peak")) {
+    if (!vt_model_is_end(&a->model) || vt_model_build(&peak, a->model.reading, "peak")) {
         write_moment(out, a, NULL);
         return;
     }
@@ -157,9 +157,10 @@ static void write_last(struct vt_out *out, const struct vt_analysis *a)
     vt_model_free(&peak);
 }
 
-void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a)
+/* Whoever asks for a moment by its name gets that one alone. */
+void vt_text_accounts(struct vt_out *out, const struct vt_analysis *a, const struct vt_report_request *request)
 {
-    const struct vt_moment *moment = vt_view_oom_moment(&a->model);
+    const struct vt_moment *moment = request->moment ? NULL : vt_view_oom_moment(&a->model);
     char name[sizeof moment->name + 1] = "";
     struct vt_analysis then = *a; /* names and style are shared; findings are not looked at */
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "analysis/format.h"
+#include "views/moments.h"
 #include "views/text.h"
 
 #define SITES 20 /* default number */
@@ -70,6 +71,8 @@ void vt_text_sites(struct vt_out *out, const struct vt_analysis *a, const struct
     if ((groups = calloc(most ? most : 1, sizeof *groups)))
         shown = vt_view_join_sites(a, groups, most, &looked);
     worth = request->top ? shown : worth_showing(groups, shown);
+    if (vt_view_is_earlier(m))
+        vt_out_text(out, "  (own peak, allocated and freed: of the whole run; live and count: at the moment)\n");
     if (looked < all)
         vt_out_format(out, "  the largest %u of %u places (--top N shows more)\n", looked, all);
     for (i = 0; i < shown; i++) {

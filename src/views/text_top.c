@@ -26,7 +26,8 @@ static void write_end(struct vt_out *out, const struct vt_analysis *a, const str
     vt_view_name(out, h->host, 0);
     if (h->rank >= 0)
         vt_out_format(out, ", %s", vt_view_rank(rank, h));
-    vt_out_format(out, "): %s %s", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
+    /* What was before it is not recorded: without the words, a program that sleeps first would seem to have crashed early. */
+    vt_out_format(out, "): %s %s from its first CUDA call", m->end == VT_PROCESS_RUNNING ? "running for" : "ran for",
                   vt_format_seconds(time, m->duration_ns));
     if (m->end != VT_PROCESS_RUNNING)
         vt_out_format(out, ", %s", vt_model_end_words(words, m, request->status_known, request->status));
@@ -96,26 +97,23 @@ static bool is_request(const char *evidence)
     return strstr(evidence, " were requested by ") != NULL;
 }
 
-/* Lines of evidence from number `from` on, at most `most`. Returns how many there are from there on. */
-static uint32_t write_evidence(struct vt_out *out, const struct vt_finding *f, const char *indent, uint32_t from,
-                               uint32_t most)
+static void write_evidence(struct vt_out *out, const struct vt_finding *f, uint32_t most)
 {
     uint32_t i, number = 0;
 
     for (i = 0; i < f->evidence_count; i++) {
-        if (is_request(f->evidence[i]) || number++ < from || number > from + most)
+        if (is_request(f->evidence[i]) || number++ >= most)
             continue;
-        vt_out_text(out, indent);
+        vt_out_text(out, "  - ");
         vt_view_name(out, f->evidence[i], 0);
         vt_out_text(out, "\n");
     }
-    return number > from ? number - from : 0;
 }
 
 static void write_finding(struct vt_out *out, const struct vt_finding *f, uint32_t evidence, uint32_t measures)
 {
     vt_view_finding(out, f);
-    write_evidence(out, f, "  - ", 0, evidence);
+    write_evidence(out, f, evidence);
     vt_view_advice(out, f, "  ", measures);
 }
 
@@ -149,24 +147,79 @@ void vt_text_top(struct vt_out *out, const struct vt_analysis *a, const struct v
         vt_out_text(out, shown++ ? "" : "\n");
         write_finding(out, &all->list[i], evidence, measures);
     }
-    if (!shown && has_notable(all))
+    if (!shown && !a->model.missing[0] && !vt_model_is_end(&a->model))
+        vt_out_text(out, "\n" VT_JUDGED_AT_END "\n");
+    else if (!shown && has_notable(all))
         vt_out_text(out, "\nNothing alarming was found in the GPU memory; what is worth knowing is under Findings.\n");
     else if (!shown)
         vt_out_format(out, "\n%s\n", all->count && !a->model.missing[0] ? all->list[0].title : "Nothing can be said.");
 }
 
-/* Title, evidence and advice; `from` and `measures`: as many of these have been told above. */
-static void write_whole(struct vt_out *out, const struct vt_finding *f, uint32_t from, uint32_t measures)
+/* Does an earlier finding of the same family say it word by word? Two refusals in a row have the same holders. */
+static bool is_said_before(const struct vt_findings *all, uint32_t index, const char *evidence)
 {
+    uint32_t i, j;
+
+    for (i = 0; i < index; i++)
+        for (j = 0; all->list[i].family == all->list[index].family && j < all->list[i].evidence_count; j++)
+            if (!strcmp(all->list[i].evidence[j], evidence))
+                return true;
+    return false;
+}
+
+/* Lines of evidence from number `from` on that nothing before has said. Returns how many there are; out NULL: counts only. */
+static uint32_t write_rest(struct vt_out *out, const struct vt_findings *all, uint32_t index, uint32_t from)
+{
+    const struct vt_finding *f = &all->list[index];
+    uint32_t i, number = 0, count = 0;
+
+    for (i = 0; i < f->evidence_count; i++) {
+        if (is_request(f->evidence[i]) || number++ < from || is_said_before(all, index, f->evidence[i]))
+            continue;
+        count++;
+        if (!out)
+            continue;
+        vt_out_text(out, "      - ");
+        vt_view_name(out, f->evidence[i], 0);
+        vt_out_text(out, "\n");
+    }
+    return count;
+}
+
+static bool is_only_one(const struct vt_findings *all, const struct vt_finding *f)
+{
+    uint32_t i, count = 0;
+
+    for (i = 0; i < all->count; i++)
+        count += all->list[i].family == f->family;
+    return count == 1;
+}
+
+/* Of several that are called the same, the title says which one goes on here. */
+static void write_beside(struct vt_out *out, const struct vt_findings *all, const struct vt_finding *f)
+{
+    vt_out_format(out, "%s (%s), beside what is said above:", vt_family_name(f->family),
+                  vt_confidence_name(f->confidence));
+    if (!is_only_one(all, f)) {
+        vt_out_text(out, " ");
+        vt_view_name(out, f->title, 400);
+    }
+    vt_out_text(out, "\n");
+}
+
+/* Title, evidence and advice; `from` and `measures`: as many of these have been told above. */
+static void write_whole(struct vt_out *out, const struct vt_findings *all, uint32_t index, uint32_t from,
+                        uint32_t measures)
+{
+    const struct vt_finding *f = &all->list[index];
     struct vt_finding rest = *f;
 
     vt_out_text(out, "  ");
     if (from || measures)
-        vt_out_format(out, "%s (%s), beside what is said above:\n", vt_family_name(f->family),
-                      vt_confidence_name(f->confidence));
+        write_beside(out, all, f);
     else
         vt_view_finding(out, f);
-    write_evidence(out, f, "      - ", from, f->evidence_count);
+    write_rest(out, all, index, from);
     if (measures >= f->advice_count)
         return;
     rest.advice += measures;
@@ -185,10 +238,10 @@ void vt_text_findings(struct vt_out *out, const struct vt_findings *all)
             continue;
         if (!is_told(all, i, shown, &evidence, &measures))
             evidence = measures = 0;
-        else if (++shown && !write_evidence(NULL, f, NULL, evidence, 0) && f->advice_count <= measures)
+        else if (++shown && !write_rest(NULL, all, i, evidence) && f->advice_count <= measures)
             continue;
         if (!written++)
             vt_text_heading(out, "Findings");
-        write_whole(out, f, evidence, measures);
+        write_whole(out, all, i, evidence, measures);
     }
 }

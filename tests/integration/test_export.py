@@ -116,6 +116,15 @@ class Export(Case):
         self.assertIn("BROK\\xff\\xfeNAME", hostile[0])
         self.assertIn(clean(HOSTILE_FUNCTION).replace(";", ":") + " (" + clean(HOSTILE_FILE).replace(";", ":") + ":2)", hostile[0])
 
+    def test_nothing_has_leaked(self):
+        """An empty file says nothing by itself: the terminal does."""
+        self.make_plain("free(malloc(1 << 20))\nos._exit(0)\n")
+        done = subprocess.run([vt.COMMAND, "export", "--format", "folded", "--type", "leaked", self.path], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, "", "vramtrack: nothing has leaked, as far as is known: the export has no bytes\n"))
+        self.assertRegex(self.export("folded", "--type", "at-peak"), rb" 1048576\n\Z")  # without a word
+
     def test_csv(self):
         self.make()
         report = self.report(self.path)

@@ -130,6 +130,36 @@ os._exit(0)
                           ("free_completed", 5 * MIB, 5 * MIB), ("segment_unmap", 8 * MIB, 2 * MIB), ("alloc", 4 * MIB, MIB)])
         self.assertIs(snapshot["allocator_settings"]["expandable_segments"], True)
 
+    PHYSICAL = EXPANDABLE[:EXPANDABLE.index("handles = []")] + '''\
+def make(size):
+    handle = ctypes.c_uint64()
+    check(cu.cuMemCreate(ctypes.byref(handle), size_t(size * MIB), ctypes.byref(Properties(1, 0, 1, 0)), ctypes.c_uint64(0)))
+    return handle
+def map(offset, size, handle):
+    check(cu.cuMemMap(ctypes.c_uint64(base.value + offset * MIB), size_t(size * MIB), size_t(0), handle, ctypes.c_uint64(0)))
+twice, once, never, gone = make(2), make(4), make(6), make(8)
+map(0, 2, twice)
+map(2, 2, twice)
+map(4, 4, once)
+check(cu.cuMemRelease(gone))
+os._exit(0)
+'''
+
+    def test_physical_memory_counts_where_it_is_owned(self):
+        """By its handles, wherever they are mapped, or not: a mapping may be of memory that counts already, or is another process's."""
+        self.make_plain(self.PHYSICAL)
+        report, snapshot = self.report(self.path), self.snapshot()
+        self.assertEqual([self.total(report, kind)["live_bytes"] // MIB for kind in ("vmm_physical", "vmm_mapped")], [12, 8])
+        self.check_segments(snapshot)
+        own = sorted(s["total_size"] // MIB for s in snapshot["segments"] if s["address"] >= 1 << 52)
+        self.assertEqual(own, [2, 4, 6])
+        self.assertEqual(sum(s["total_size"] for s in snapshot["segments"]), sum(
+            t["live_bytes"] for t in report["totals"] if t["level"] == "driver" and t["kind"] in ("device", "vmm_physical")))
+        self.assertEqual(self.replay(snapshot), ({}, {}))
+        counts = collections.Counter((e["action"], e["size"] // MIB) for e in snapshot["device_traces"][0] if e["addr"] >= 1 << 52)
+        self.assertEqual((counts["segment_alloc", 8], counts["segment_free", 8], counts["segment_alloc", 2]), (1, 1, 1))
+        self.assertIs(snapshot["allocator_settings"]["expandable_segments"], False)
+
     def test_torch_snapshot_of_the_newest_events(self):
         """A suffix of history is as consistent as the whole."""
         self.make()

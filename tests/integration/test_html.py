@@ -162,6 +162,12 @@ class Html(Page):
         for layers in b.run("data.timeline.layers"):
             width = len(layers["names"]) + 1
             self.assertEqual(sum(layers["points"][-width + 1:]), sum(s["live_bytes"] for s in self.shown(report) if s["device"] == 0))
+            for layer, highest in enumerate(layers["highest"]):  # a point is where the sum is highest, and not each layer
+                self.assertGreaterEqual(highest, max(layers["points"][1 + layer::width]))
+            if layers["by"] == "category":
+                at_peak = self.report(recording, "peak")["devices"][0]["account"]["tensors"]
+                for name, highest in zip(layers["names"], layers["highest"]):
+                    self.assertGreaterEqual(highest, at_peak.get(name, 0))
         self.assert_quiet()
 
     def test_hostile_names(self):
@@ -321,7 +327,7 @@ class Html(Page):
             near = b.run("(() => { const far = (a, b) => { const x = d3.rgb(css('c-' + a)), y = d3.rgb(css('c-' + b)); return Math.hypot(x.r - y.r, x.g - y.g, x.b - y.b); };"
                          "return layerColours.slice(0, 9).flatMap((a, i, all) => [...all.slice(i + 1), 'rest', 'free'].filter(b => far(a, b) < 38).map(b => a + ' ' + b)); })()")
             self.assertEqual(near, [])
-        largest = b.run("(() => { data.timeline.layers.push({device: -9, by: 'category', names: ['libcublas.so', 'libcudnn.so'], points: [0, 9, 1]});"
+        largest = b.run("(() => { data.timeline.layers.push({device: -9, by: 'category', names: ['libcublas.so', 'libcudnn.so'], points: [0, 9, 1], highest: [9, 1]});"
                         "const view = layersView(-9, 'category'); return view.colours[view.names.indexOf('libcublas.so')] === css('c-library'); })()")
         self.assertTrue(largest)  # as in the account
         self.assert_quiet()

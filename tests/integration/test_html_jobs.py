@@ -58,6 +58,10 @@ class Job(JobPage):
         """Ranks, findings, skew, places, bars and the flame graph are those of the JSON report."""
         job, b = self.uneven()
         ranks = {r["rank"]: r for r in job["ranks"]}
+        self.assertEqual([r["rank"] for r in job["ranks"] if sum(d["peak_bytes"] > 0 for d in r["devices"]) > 1], [1])
+        self.assertEqual(len(self.texts("#ranks-gpus")), 1)
+        self.assertRegex(self.texts("#ranks-gpus")[0], r"^\* and others, whose peaks are added: rank 1: [\d.]+ MiB on GPU 1, 2\.00 MiB on GPU 0\.$")
+        self.assertEqual(b.run("[...document.querySelectorAll('td[data-key=device]')].map(x => x.textContent).filter(x => x.includes('*'))"), ["1*"])
         ids = {b.run("ranks[%d].rank" % i): i for i in range(8)}
         self.assertEqual({r: b.run("[ranks[%d].pid, ranks[%d].peak_bytes]" % (i, i)) for r, i in ids.items()},
                          {n: [r["pid"], r["peak_bytes"]] for n, r in ranks.items()})

@@ -149,12 +149,23 @@ class Jobs(vt.Case):
         self.assertEqual(stray["ranks"], [1])
         self.assertIn("rank 1, whose GPU is 1: a context of 300.00 MiB and at most 2.00 MiB on GPU 0 of rank 0", stray["evidence"][0])
 
+    def test_a_peak_on_two_gpus_is_split(self):
+        self.assertEqual(self.ranks(2, "weights:256", "1=stray:2"), [0, 0])
+        text = self.report_text().stdout
+        self.assertRegex(text, r"\n {6}0  +\d+ {3}0  +256\.00 MiB ")
+        self.assertRegex(text, r"\n {6}1  +\d+  1\*  +258\.00 MiB ")
+        self.assertIn("\n  * and others, whose peaks are added: rank 1: 256.00 MiB on GPU 1, 2.00 MiB on GPU 0\n", text)
+
     def test_who_ran_out_of_memory_first(self):
         self.assertEqual(self.ranks(4, "weights:512", "3=full"), [0] * 4)
         job = self.job()
         self.assertEqual((self.families(job)[0], job["findings"][0]["ranks"]), ("out_of_memory", [3]))
         self.assertEqual((job["ranks"][0]["rank"], job["ranks"][0]["out_of_memory"], job["ranks"][0]["moment"]), (3, True, "oom-1"))
         self.assertIn("out of memory (certain): rank 3 ran out of GPU memory.", self.report_text().stdout)
+        said = job["findings"][0]["evidence"]
+        self.assertRegex(said[0], r"^rank 3 on \S+, \d+\.\d{3} s after the job's first CUDA call, held 512\.00 MiB then: ")
+        for moment in ("peak", "end"):  # whatever is shown
+            self.assertEqual(self.finding(self.job("--moment", moment), "out_of_memory")["evidence"], said)
         self.assertEqual(self.report_text("--fail-on", "oom").returncode, 1)
         self.assertEqual(self.report_text("--fail-on", "misuse").returncode, 0)
 
@@ -370,6 +381,9 @@ class Jobs(vt.Case):
             self.assertEqual([d["index"] for d in rank["devices"]], [rank["rank"]])
             self.assertEqual(self.total(report, "vmm_physical", device=rank["rank"])["live_bytes"] // MIB, 32)
             self.assertEqual(self.total(report, "vmm_physical", device=1 - rank["rank"])["live_bytes"], 0)
+        done = subprocess.run([vt.COMMAND, "diff", *self.recordings()], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        self.assertRegex(done.stdout, r"\n  driver vmm_physical  +GPUs +32\.00 MiB +32\.00 MiB ")
+        self.assertRegex(done.stdout, r"\n  driver vmm_reserved_va +host ")  # whole names
 
     def test_moment_of_all(self):
         self.assertEqual(self.ranks(3, "weights:64", "free"), [0] * 3)

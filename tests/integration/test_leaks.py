@@ -1,6 +1,7 @@
 """Leaks and what is done about them, from the program to the report: suppressions; memory that goes by the wrong call."""
 import os
 import subprocess
+import sys
 
 import vt
 
@@ -73,6 +74,68 @@ int main(void)
 }
 """
 
+# Fills the card in rounds, the first of them slow: against time, what it keeps comes late.
+FILLS = r"""
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+static int __attribute__((noinline)) keep(void) { void *p; return cudaMalloc(&p, 256 << 20); }
+static int __attribute__((noinline)) work(void)
+{
+    void *p;
+    int error = cudaMalloc(&p, 128 << 20);
+    return error ? error : cudaFree(p);
+}
+int main(void)
+{
+    for (int i = 0; !keep() && !work(); i++)
+        usleep(i < 5 ? 20000 : 0);
+    return 1;
+}
+"""
+
+# Weights at the start, then work in which they are kept; nothing is freed at the end. And what an error path forgets meanwhile.
+SERVES = r"""
+#include <cuda_runtime_api.h>
+static int __attribute__((noinline)) weights(void) { void *p; return cudaMalloc(&p, 8 << 20); }
+static int __attribute__((noinline)) risky(void **p) { return cudaMalloc(p, 1 << 20); }
+static int __attribute__((noinline)) work(void)
+{
+    void *p;
+    return cudaMalloc(&p, 64 << 20) || cudaFree(p);
+}
+int main(void)
+{
+    void *p;
+    for (int i = 0; i < 40; i++)
+        if (weights())
+            return 1;
+    for (int i = 0; i < 300; i++)
+        if (work() || risky(&p) || (i % 50 != 7 && cudaFree(p)))
+            return 1;
+    return 0;
+}
+"""
+
+# Objects of a Python program: weights and a cache that live until its end, and (leak) a list that grows round by round.
+PYTHON = r"""
+import ctypes, sys
+cuda = ctypes.CDLL("libcudart.so.13")
+def empty(size):
+    p = ctypes.c_void_p()
+    if cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(size)): raise MemoryError
+    return p
+def free(p): cuda.cudaFree(p)
+def once(): return empty(5 << 20)
+def cached(cache, key):
+    if key not in cache: cache[key] = empty(2 << 20)
+def result(): return empty(1 << 20)
+kept, cache = [once(), once()], {}
+for i in range(int(sys.argv[1])):
+    cached(cache, i % 10)
+    free(empty(32 << 20))
+    if "leak" in sys.argv: kept.append(result())
+"""
+
 
 class Leaks(vt.Case):
     def findings(self, report, family, confidence):
@@ -100,6 +163,54 @@ class Leaks(vt.Case):
         self.assertIn("14.75 GiB in 59 by keep (", finding["evidence"][0])
         self.assertIn("256.00 MiB more per step.", finding["evidence"][0])
         self.assertTrue(finding["evidence"][1].startswith("As of the first time that memory ran out (oom-1, "), finding["evidence"])
+
+    def test_the_process_says_what_the_command_says(self):
+        """The turns of a loop are what a full card is judged by, in the report that the process writes itself as well."""
+        program = vt.compile(FILLS, "-g", "-lcudart", name="fills")
+        done = self.run_program([program])
+        self.assertEqual(done.returncode, 1)
+        title = self.report()["findings"][0]["title"]
+        self.assertIn("GPU 0 filled up round by round: ", title)
+        self.assertIn("leak (likely): " + title, done.stderr)
+        with open(self.recordings()[0].replace(".vtr", ".txt")) as file:
+            self.assertIn("leak (likely): " + title, file.read())
+
+    def test_state_is_no_leak(self):
+        """What was made in the beginning and kept while other memory came and went, however short the run; a leak beside it is told."""
+        program = vt.compile(SERVES, "-g", "-lcudart", name="serves")
+        done = self.run_program([program])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = self.report()
+        leak, = self.findings(report, "leak", "likely")
+        self.assertEqual(leak["title"], "6.00 MiB from 1 place: 6 allocations never freed.")
+        self.assertIn("risky (", leak["evidence"][0])
+        kept, = self.findings(report, "leak", "possible")
+        self.assertEqual(kept["title"], "320.00 MiB from 1 place: 40 allocations never freed.")
+        self.assertIn("leak (likely): 6.00 MiB", done.stderr)
+        self.assertNotIn("320.00 MiB from", done.stderr)
+
+    def python(self, *arguments):
+        path = os.path.join(self.dir, "objects.py")
+        with open(path, "w") as file:
+            file.write(PYTHON)
+        done = self.run_program([sys.executable, path, *arguments], LD_LIBRARY_PATH=vt.SIM)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.report(moment="end")
+
+    def test_objects_of_python_are_no_leak(self):
+        """Two allocations of one place are no pattern, nor is a cache, without any work beside them as well: their objects may live."""
+        for rounds, size in (("200", "30.00 MiB from 2 places: 12"), ("1", "12.00 MiB from 2 places: 3"), ("0", "10.00 MiB from 1 place: 2")):
+            self.setUp()
+            report = self.python(rounds)
+            self.assertEqual(self.findings(report, "leak", "likely"), [])
+            kept, = self.findings(report, "leak", "possible")
+            self.assertEqual(kept["title"], size + " allocations never freed.")
+
+    def test_a_python_list_that_grows_is_a_leak(self):
+        report = self.python("200", "leak")
+        leak, = self.findings(report, "leak", "likely")
+        self.assertEqual(leak["title"], "200.00 MiB from 1 place: 200 allocations never freed.")
+        self.assertIn("result (objects.py:12)", leak["evidence"][0])
 
     def test_what_is_replaced_is_no_leak(self):
         """The last of many that were freed, and those whose end is put off, are told from what an error path forgets."""

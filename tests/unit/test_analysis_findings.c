@@ -110,7 +110,7 @@ static void test_pool_keeps(void **state)
     site_record(&f, site)->peak_bytes = 64 * MIB;
     fixture_add(&f, VT_POOLS, &pool);
     open_at(&o, &f, NULL);
-    finding = find(&o, VT_FAMILY_CACHE, VT_LIKELY);
+    finding = find(&o, VT_FAMILY_CACHE, VT_POSSIBLE);
     assert_non_null(finding);
     assert_int_equal(finding->advice[0].saves_bytes, 64 * MIB);
     assert_int_equal(finding->site_count, 1);
@@ -124,7 +124,7 @@ static void test_pool_keeps(void **state)
 
     ((struct vt_pool *)fixture_record(&f, VT_POOLS, 0))->release_threshold = 16 * MIB; /* keeps no more than that */
     open_at(&o, &f, NULL);
-    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 16 * MIB);
+    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_POSSIBLE)->advice[0].saves_bytes, 16 * MIB);
     close_it(&o);
 
     ((struct vt_pool *)fixture_record(&f, VT_POOLS, 0))->flags |= VT_POOL_DESTROYED;
@@ -163,7 +163,7 @@ static void test_pool_keeps_what_the_card_allows(void **state)
     fixture_add(&f, VT_DEVICES, &card);
     record = (struct vt_usage *)fixture_record(&f, VT_USAGES, fixture_add(&f, VT_USAGES, &usage));
     open_at(&o, &f, NULL);
-    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 20 * MIB);
+    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_POSSIBLE)->advice[0].saves_bytes, 20 * MIB);
     close_it(&o);
     record->free_bytes = 7680 * MIB;
     open_at(&o, &f, NULL);
@@ -179,8 +179,8 @@ static void test_pool_keeps_what_the_card_allows(void **state)
     fixture_add(&f, VT_MOMENTS, &moment);
     open_at(&o, &f, NULL);
     assert_string_equal(o.a.model.moment, "finalize");
-    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->advice[0].saves_bytes, 16 * MIB);
-    assert_non_null(strstr(find(&o, VT_FAMILY_CACHE, VT_LIKELY)->evidence[0], "Live in the pool: 48.00 MiB"));
+    assert_int_equal(find(&o, VT_FAMILY_CACHE, VT_POSSIBLE)->advice[0].saves_bytes, 16 * MIB);
+    assert_non_null(strstr(find(&o, VT_FAMILY_CACHE, VT_POSSIBLE)->evidence[0], "Live in the pool: 48.00 MiB"));
     close_it(&o);
     fixture_end(&f);
 }

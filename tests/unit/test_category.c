@@ -226,6 +226,87 @@ static void test_first_step(void **state)
     fixture_end(&f);
 }
 
+/* The steps of begin() ended at 0.1, 0.2 ... 1.0 s. */
+static void add_steps(void)
+{
+    uint64_t i;
+
+    for (i = 1; i <= 10; i++) {
+        struct vt_step step = {.end_ns = i * 100000000};
+
+        fixture_add(&f, VT_STEPS, &step);
+    }
+}
+
+/* A place of the program itself that made `made` tensors from `from` to `to`, of which `live` (10 MiB together) are kept. */
+static uint32_t collecting(uint64_t from, uint64_t to, uint64_t made, uint64_t live, const uint64_t *ended)
+{
+    uint32_t index = site(0, stack(LOOP, NULL), CACHING, ended);
+    struct vt_site *s = site_record(&f, index);
+    struct vt_slot slot = {.address = 0x7f0000000000ull,
+                           .bytes = 10 * MIB / live,
+                           .requested = 10 * MIB / live,
+                           .time_ns = to,
+                           .site = index,
+                           .kind = VT_KIND_DEVICE};
+
+    s->first_ns = from;
+    s->last_ns = to;
+    s->alloc_calls = made;
+    s->live_count = live;
+    fixture_add(&f, VT_LIVE, &slot);
+    return index;
+}
+
+/* An input is gone after its step or the next; what a place makes step by step and keeps for many of them is none. */
+static void test_collected(void **state)
+{
+    const struct {
+        uint64_t from, to, made, live;
+        const uint64_t *ended;
+        enum vt_category category;
+    } table[] = {
+        {50000000, 950000000, 10, 10, NOTHING, VT_CATEGORY_OTHER},             /* one a step, all kept */
+        {50000000, 950000000, 10, 9, ENDED(0, 0, 0, 1), VT_CATEGORY_OTHER},    /* so one was replaced */
+        {50000000, 950000000, 20, 15, ENDED(0, 0, 5, 0), VT_CATEGORY_OTHER},   /* two a step */
+        {50000000, 950000000, 10, 1, LATER, VT_CATEGORY_INPUTS},               /* replaced */
+        {50000000, 950000000, 10, 3, LATER, VT_CATEGORY_INPUTS},               /* held two steps longer */
+        {50000000, 950000000, 10, 5, LATER, VT_CATEGORY_INPUTS},               /* fetched four steps ahead */
+        {50000000, 950000000, 80, 8, ENDED(0, 0, 72, 0), VT_CATEGORY_INPUTS},  /* eight parts of a step's batch */
+        {50000000, 60000000, 100, 100, NOTHING, VT_CATEGORY_UNKNOWN},          /* a validation set, made at once */
+        {850000000, 950000000, 10, 10, ENDED(0, 0, 0, 0), VT_CATEGORY_UNKNOWN} /* in two steps */
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof table / sizeof *table; i++) {
+        begin();
+        add_steps();
+        expect(collecting(table[i].from, table[i].to, table[i].made, table[i].live, table[i].ended), table[i].category);
+        fixture_end(&f);
+    }
+}
+
+/* Without steps: what rises evenly until the moment, and of which nothing was freed. */
+static void test_collected_without_steps(void **state)
+{
+    uint32_t index, i, at_once;
+
+    (void)state;
+    for (at_once = 0; at_once < 2; at_once++) {
+        begin();
+        fixture_header(&f)->steps = 0;
+        fixture_header(&f)->step_ns = 0;
+        index = collecting(1 << 20, 1900000000, 16, 16, NOTHING);
+        site_record(&f, index)->history_shift = 27;
+        site_record(&f, index)->history_count = 14;
+        for (i = 0; i < 14; i++)
+            site_record(&f, index)->history[i] = at_once ? 10 * MIB : 10 * MIB * (i + 1) / 15;
+        expect(index, at_once ? VT_CATEGORY_UNKNOWN : VT_CATEGORY_OTHER);
+        fixture_end(&f);
+    }
+}
+
 /* What a module's forward made in an earlier step and kept (a table, a cache) is no activation of this one. */
 static void test_kept_by_forward(void **state)
 {
@@ -325,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_moment_inside_backward),
         cmocka_unit_test(test_first_step),
         cmocka_unit_test(test_kept_by_forward),
+        cmocka_unit_test(test_collected),
+        cmocka_unit_test(test_collected_without_steps),
         cmocka_unit_test(test_parameters_without_python),
         cmocka_unit_test(test_nothing_live),
         cmocka_unit_test(test_absurd_bytes),

@@ -166,6 +166,50 @@ static void test_moved_lines(void **state)
     tensors_end(&after);
 }
 
+static uint32_t called_from(struct tensors *t, const char *caller, uint32_t line)
+{
+    uint32_t outer = python_line(t, python_line(t, 0, "<module>", 99), caller, 70);
+
+    return place(t, t->tensor, 0, python_line(t, outer, "train", line));
+}
+
+/* Another function calls the training: its lines, and what they hold, are the same. More than a twentieth more or less, or
+ * another line, is another place. */
+static void test_other_callers(void **state)
+{
+    struct tensors before, after;
+    struct vt_diff d;
+    uint32_t i, paired = 0;
+
+    (void)state;
+    tensors_begin(&before);
+    tensors_begin(&after);
+    hold(&before, called_from(&before, "plain", 10), BASE, 100 * MIB);
+    hold(&before, called_from(&before, "plain", 11), BASE + GIB, 100 * MIB);
+    hold(&before, called_from(&before, "plain", 12), BASE + 2 * GIB, 100 * MIB);
+    hold(&after, called_from(&after, "leaky", 10), BASE, 100 * MIB);
+    hold(&after, called_from(&after, "leaky", 11), BASE + GIB, 104 * MIB);
+    hold(&after, called_from(&after, "leaky", 12), BASE + 2 * GIB, 110 * MIB);
+    hold(&after, called_from(&after, "leaky", 13), BASE + 3 * GIB, 90 * MIB);
+    compare(&d, &before.f, &after.f, VT_DIFF_LIVE);
+    assert_int_equal(d.site_count, 5);
+    for (i = 0; i < d.site_count; i++) {
+        const struct vt_diff_site *s = &d.sites[i];
+
+        assert_false(s->moved);
+        if (!s->other_callers)
+            continue;
+        paired++;
+        assert_int_equal(s->bytes[0], 100 * MIB);
+        assert_int_equal(s->bytes[1],
+                         vt_trace_user(&vt_spots_at(d.places, s->place[1])->trace)->line == 10 ? 100 * MIB : 104 * MIB);
+    }
+    assert_int_equal(paired, 2);
+    vt_diff_free(&d);
+    tensors_end(&before);
+    tensors_end(&after);
+}
+
 /* A line that holds nothing any more is still there: what its neighbour took over has not moved. */
 static void test_emptied_line_has_not_moved(void **state)
 {
@@ -353,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_same_recording_is_unchanged),
         cmocka_unit_test(test_moved_lines),
+        cmocka_unit_test(test_other_callers),
         cmocka_unit_test(test_emptied_line_has_not_moved),
         cmocka_unit_test(test_nameless_places_do_not_move),
         cmocka_unit_test(test_measures),

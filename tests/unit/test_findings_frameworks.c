@@ -174,18 +174,18 @@ static void test_contexts(void **state)
         if (finding) {
             assert_int_equal(finding->confidence, VT_POSSIBLE);
             assert_string_equal(finding->title,
-                                "4 processes on GPU 0 run demo, each with a CUDA context of its own: about "
-                                "500.00 MiB each, 1.95 GiB together, beside what they allocate.");
+                                "4 processes on GPU 0 run demo, each with a CUDA context of its own: at most "
+                                "500.00 MiB each, 1.66 GiB together, of what they hold.");
             assert_int_equal(finding->evidence_count, 3);
             assert_string_equal(finding->evidence[0], "pid 100 holds 400.00 MiB.");
-            assert_int_equal(finding->advice[0].saves_bytes, 1500 * MIB);
+            assert_int_equal(finding->advice[0].saves_bytes, 1200 * MIB);
         }
         close_it(&o);
         tensors_end(&t);
     }
 }
 
-/* Scripts of one interpreter are called alike; ranks of a job belong together. */
+/* Scripts of one interpreter are called alike; those on the GPU of a rank may be anybody's, its job's or not. */
 static void test_contexts_of_an_interpreter(void **state)
 {
     struct opened o;
@@ -203,9 +203,7 @@ static void test_contexts_of_an_interpreter(void **state)
         fixture_header(&t.f)->world_size = world;
         finalize(&t);
         open_at(&o, &t.f, NULL);
-        assert_int_equal(contexts(&o) != NULL, world == 4);
-        if (world)
-            assert_non_null(strstr(contexts(&o)->title, "4 processes on GPU 0 run python3"));
+        assert_null(contexts(&o));
         close_it(&o);
         tensors_end(&t);
     }

@@ -155,6 +155,13 @@ static inline void numbers(struct actor *a, uint64_t step)
     add(a);
 }
 
+/* The same, with two large blocks among them: constants that come when a shape is first seen. */
+static inline void constants(struct actor *a, uint64_t step)
+{
+    a->bytes = step == 1 ? MIB : step == 2 + a->bound / 2 ? 8 * MIB : 256;
+    add(a);
+}
+
 /* Concatenated: a larger one takes the place of the last. */
 static inline void concatenated(struct actor *a, uint64_t step)
 {
@@ -173,6 +180,20 @@ static inline void leaking(struct actor *a, uint64_t step)
     for (i = 0; i < a->period; i++)
         sim_free(&s, sim_alloc(&s, site_now(a), a->bytes)); /* most is given back */
     add(a);
+}
+
+/* Several small blocks in each step, and with every fifth a large one: what leaks is of mixed sizes. */
+static inline void mixed(struct actor *a, uint64_t step)
+{
+    uint64_t i;
+
+    for (i = 0; i < 3; i++) {
+        a->bytes = 512;
+        add(a);
+    }
+    a->bytes = MIB;
+    if (step % 5 == 0)
+        add(a);
 }
 
 /* A leak on the way of an error that comes in one step of four, by chance. */
@@ -195,8 +216,8 @@ static inline void late_leak(struct actor *a, uint64_t step)
 }
 
 static void (*const healthy[])(struct actor *actor, uint64_t step) = {
-    temporary, first_step, replaced, ring,   cache,   collector,  evicting,
-    sawtooth,  deferred,   warm_up,  lazily, numbers, checkpoint, concatenated,
+    temporary, first_step, replaced, ring,    cache,     collector,  evicting,     sawtooth,
+    deferred,  warm_up,    lazily,   numbers, constants, checkpoint, concatenated,
 };
 #define HEALTHY (sizeof healthy / sizeof healthy[0])
 

@@ -163,6 +163,42 @@ static void test_who_runs_out_of_memory(void **state)
     vt_job_free(&job);
 }
 
+/* What was held when memory ran out is of that moment, and its time is the one that the rank's own report has, whatever moment
+ * the job is shown at. */
+static void test_out_of_memory_whatever_is_shown(void **state)
+{
+    const char *const asked[] = {NULL, "peak", "end", "finalize"};
+    struct vt_failure *failure;
+    struct vt_job job;
+    struct rank r;
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < 4; i++) {
+        hold_all(&r);
+        r.t.now = SECOND;
+        refused(&r.t, python_line(&r.t, 0, "train", 50), 20 * GIB, "oom-1");
+        failure = (struct vt_failure *)fixture_record(&r.t.f, VT_FAILURES, 0);
+        failure->first_ns -= SECOND / 20; /* the allocator has tried to help itself before it gave up */
+        hold(&r.t, place(&r.t, r.t.driver, fixture_frame(&r.t.f, 0, r.t.app, 0x600), 0), BASE + 4 * GIB, 512 * MIB);
+        finalize(&r.t);
+        fixture_header(&r.t.f)->rank = 0;
+        fixture_header(&r.t.f)->end = VT_END_EXIT;
+        assert_int_equal(vt_job_open(&job, false), 0);
+        job.at_moment = asked[i] != NULL;
+        add_rank(&job, &r.t.f, asked[i]);
+        tensors_end(&r.t);
+        assert_int_equal(vt_job_finish(&job), 0);
+        assert_true(job.ranks[0].oom_live_known);
+        assert_int_equal(job.ranks[0].oom_live, GIB + 128 * MIB);
+        assert_int_equal(job.ranks[0].live, GIB + (i ? 640 : 128) * MIB);
+        assert_int_equal(job.findings[0].family, VT_JOB_OOM);
+        assert_non_null(
+            strstr(job.findings[0].evidence[0], ", 1.000 s after the job's first CUDA call, held 1.12 GiB then: "));
+        vt_job_free(&job);
+    }
+}
+
 /* There was no room for the moment: nothing says what was held there. */
 static void test_out_of_memory_without_its_moment(void **state)
 {
@@ -178,6 +214,8 @@ static void test_out_of_memory_without_its_moment(void **state)
     tensors_end(&r.t);
     assert_int_equal(vt_job_finish(&job), 0);
     assert_true(job.ranks[0].oom);
+    assert_false(job.ranks[0].oom_live_known);
+    assert_null(strstr(job.findings[0].evidence[0], "held"));
     assert_parts(&job.ranks[0].parts, VT_JOB_AT_PEAK, AT_PEAK);
     vt_job_free(&job);
 }
@@ -255,9 +293,13 @@ static void test_skew_is_as_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_ends_by_itself),     cmocka_unit_test(test_who_is_killed),
-        cmocka_unit_test(test_who_runs_out_of_memory), cmocka_unit_test(test_out_of_memory_without_its_moment),
-        cmocka_unit_test(test_the_moment_asked_for),   cmocka_unit_test(test_no_tensors),
+        cmocka_unit_test(test_who_ends_by_itself),
+        cmocka_unit_test(test_who_is_killed),
+        cmocka_unit_test(test_who_runs_out_of_memory),
+        cmocka_unit_test(test_out_of_memory_without_its_moment),
+        cmocka_unit_test(test_out_of_memory_whatever_is_shown),
+        cmocka_unit_test(test_the_moment_asked_for),
+        cmocka_unit_test(test_no_tensors),
         cmocka_unit_test(test_skew_is_as_before),
     };
 

@@ -145,9 +145,8 @@ static void test_other_process(void **state)
     look("oom-1");
     finding = find(&o, VT_FAMILY_OTHER_PROCESS, VT_LIKELY);
     assert_non_null(finding);
-    assert_string_equal(
-        finding->title,
-        "1 other process held 9.00 GiB of the 16.00 GiB of GPU 0: without it 3.00 GiB would have fit.");
+    assert_string_equal(finding->title,
+                        "1 other process held 9.00 GiB of the 16.00 GiB of GPU 0: without it 3.00 GiB would have fit.");
     assert_string_equal(finding->evidence[0], "/usr/bin/other (pid 77) held 9.00 GiB.");
     check_advice(finding, "CUDA_VISIBLE_DEVICES", 9 * GIB, true);
     assert_null(advice(finding, "as this process does"));
@@ -158,7 +157,7 @@ static void test_other_process(void **state)
     finding = find(&o, VT_FAMILY_OTHER_PROCESS, VT_LIKELY);
     check_advice(finding, "1 of them runs demo, as this process does", 9 * GIB, true);
     assert_true(
-        says(finding, "1 of them runs demo too, each with a CUDA context of its own: about 256.00 MiB, as here."));
+        says(finding, "1 of them runs demo too, each with a CUDA context of its own: at most 256.00 MiB of it."));
 
     /* A desktop: without it the request would have fit, but that is not why the card is full. */
     begin();

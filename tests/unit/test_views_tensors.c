@@ -104,6 +104,137 @@ static void test_golden(void **state)
     tensors_end(&t);
 }
 
+static char *text_at(const struct tensors *t, const char *moment)
+{
+    return written(vt_text_write, &t->f, (struct vt_report_request){.recording_path = "demo.vtr", .moment = moment});
+}
+
+static unsigned times(const char *text, const char *words)
+{
+    unsigned count = 0;
+
+    for (; (text = strstr(text, words)); text++)
+        count++;
+    return count;
+}
+
+/* Unasked, a report tells of the out-of-memory first; who asks for a moment gets that one alone. */
+static void test_the_moment_asked_for(void **state)
+{
+    const char *const moments[] = {"finalize", "peak", "end", "oom-1"};
+    struct tensors t;
+    char *text;
+    unsigned i;
+
+    (void)state;
+    begin(&t);
+    text = text_at(&t, NULL);
+    assert_int_equal(times(text, "\nGPU 0: "), 1);
+    assert_non_null(strstr(text, "; when memory ran out (oom-1, "));
+    free(text);
+    for (i = 0; i < 4; i++) {
+        char account[32];
+
+        snprintf(account, sizeof account, " (%s, ", moments[i]);
+        text = text_at(&t, moments[i]);
+        assert_int_equal(times(text, "\nGPU 0: "), 1);
+        assert_non_null(strstr(text, account));
+        assert_int_equal(times(text, "(oom-1, "), i == 3);
+        /* Calls after the moment count too. */
+        assert_int_equal(times(text, "\n  (own peak, allocated and freed: of the whole run; live and count: at the "
+                                     "moment)\n"),
+                         i != 2);
+        free(text);
+    }
+    tensors_end(&t);
+}
+
+/* A segment that three places keep is in the figure of each: the line says why they add up to more. */
+static void test_neighbours_in_a_segment(void **state)
+{
+    const char *line =
+        "    1 segment is kept by live tensors, with 976.00 MiB free between them (a segment with several "
+        "neighbours counts for each):\n";
+    struct tensors t;
+    char *text;
+
+    (void)state;
+    tensors_begin(&t);
+    hold(&t, segment_place(&t, "main", 20), BASE, GIB);
+    hold(&t, tensor_place(&t, "one", 30), BASE + 100 * MIB, 16 * MIB);
+    hold(&t, tensor_place(&t, "two", 31), BASE + 400 * MIB, 16 * MIB);
+    hold(&t, tensor_place(&t, "three", 32), BASE + 700 * MIB, 16 * MIB);
+    text = text_at(&t, NULL);
+    assert_non_null(strstr(text, line));
+    free(text);
+    tensors_end(&t);
+    tensors_begin(&t);
+    hold(&t, segment_place(&t, "main", 20), BASE, GIB);
+    hold(&t, tensor_place(&t, "one", 30), BASE + 100 * MIB, 48 * MIB);
+    text = text_at(&t, NULL);
+    assert_non_null(strstr(text, "    1 segment is kept by live tensors, with 976.00 MiB free between them:\n"));
+    free(text);
+    tensors_end(&t);
+}
+
+/* Nothing is found before the end that is judged there: that is no praise. */
+static void test_judged_at_the_end(void **state)
+{
+    struct tensors t;
+    char *text;
+
+    (void)state;
+    tensors_begin(&t);
+    hold(&t, place(&t, t.driver, fixture_frame(&t.f, 0, t.app, 0x500), 0), BASE, MIB);
+    moment(&t, "asked", VT_MOMENT_NAMED, VT_NONE, true);
+    text = text_at(&t, "peak");
+    assert_non_null(strstr(text, "\n\nLeaks and growth are judged at the end: see the report without --moment.\n"));
+    assert_null(strstr(text, "Nothing"));
+    free(text);
+    text = text_at(&t, "asked");
+    assert_non_null(strstr(text, "\n\nLeaks and growth are judged at the end: see the report without --moment.\n"));
+    assert_non_null(strstr(text, "; at a moment taken by name (asked, "));
+    free(text);
+    text = text_at(&t, "end");
+    assert_null(strstr(text, "are judged at the end"));
+    free(text);
+    tensors_end(&t);
+}
+
+/* PyTorch has refused two sizes, one after the other: who held memory is said once, and each of the two verdicts says which it is. */
+static void test_two_refusals(void **state)
+{
+    const char *holder = "      - 1.00 GiB in 1 held by grow (train.py:30).\n", *findings;
+    struct tensors t;
+    struct vt_failure *failure;
+    uint32_t oom;
+    char *text;
+
+    (void)state;
+    tensors_begin(&t);
+    hold(&t, segment_place(&t, "main", 20), BASE, GIB);
+    hold(&t, tensor_place(&t, "grow", 30), BASE, GIB);
+    for (oom = 1; oom <= 2; oom++) {
+        char name[8];
+
+        snprintf(name, sizeof name, "oom-%u", oom);
+        refused(&t, python_line(&t, python_line(&t, 0, "<module>", 99), "train", 40 + oom), (3 - oom) * GIB, name);
+        failure = (struct vt_failure *)fixture_record(&t.f, VT_FAILURES, oom - 1);
+        failure->total_bytes = 16 * GIB;
+        failure->free_bytes = (14 - oom) * GIB;
+    }
+    text = text_at(&t, NULL);
+    findings = strstr(text, "\nFindings\n");
+    assert_non_null(findings);
+    assert_int_equal(times(findings, holder), 1);
+    assert_int_equal(times(findings, "  limit (likely), beside what is said above: PyTorch refused 2.00 GiB on GPU 0"),
+                     1);
+    assert_int_equal(times(findings, "  limit (likely), beside what is said above: PyTorch refused 1.00 GiB on GPU 0"),
+                     1);
+    free(text);
+    tensors_end(&t);
+}
+
 static json_t *json_of(const struct tensors *t, const char *moment, bool blocks)
 {
     struct vt_report_request request = {.recording_path = "demo.vtr", .moment = moment, .blocks = blocks};
@@ -269,6 +400,10 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_moment_asked_for),
+        cmocka_unit_test(test_neighbours_in_a_segment),
+        cmocka_unit_test(test_judged_at_the_end),
+        cmocka_unit_test(test_two_refusals),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_json_of_training),

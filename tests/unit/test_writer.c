@@ -159,7 +159,7 @@ static void test_ring_wraps(void **state)
     remove_writer(&w);
 }
 
-/* The image holds what a report of the process itself needs, from the file and from memory alike: no events, and slots as
+/* The image holds what a report of the process itself needs, from the file and from memory alike: the newest events, and slots as
  * long as they are few. */
 static void check_image(struct vt_writer *w, uint64_t count, uint64_t slots)
 {
@@ -185,7 +185,8 @@ static void check_image(struct vt_writer *w, uint64_t count, uint64_t slots)
     for (uint64_t i = 0; i < count; i++)
         assert_int_equal(vt_reading_frame(r, (uint32_t)i + 1)->where, 1000 + i);
     assert_string_equal(vt_reading_chars(r, name), "hello");
-    assert_null(vt_reading_event(r, 0));
+    assert_int_equal(vt_reading_event(r, 0)->time_ns, 5);
+    assert_null(vt_reading_event(r, 1));
     assert_int_equal(vt_reading_count(r, VT_LIVE), slots);
     for (uint64_t i = 0; i < slots; i++)
         assert_int_equal(vt_reading_slot(r, i)->address, 1000 + i);
@@ -210,6 +211,42 @@ static void test_image_beyond_the_bound(void **state)
     fill_slots(&w, 300000);
     check_image(&w, 5000, 0); /* the file is full: these are in memory */
     remove_writer(&w);
+}
+
+/* Of many events, the newest; of a ring that is smaller, all that it has. */
+static void check_newest(uint64_t events, uint64_t total, uint64_t newest)
+{
+    struct vt_writer_options o = options(64 * MIB);
+    struct vt_writer w;
+    void *image = NULL;
+    o.events = events;
+    assert_true(vt_writer_open(&w, &o));
+    for (uint64_t i = 0; i < total; i++) {
+        vt_writer_next_event(&w)->time_ns = i;
+        vt_writer_publish(&w, VT_EVENTS);
+    }
+    uint64_t size = vt_writer_image(&w, &image);
+    struct vt_reading *r = vt_reading_from_memory(image, size);
+    assert_non_null(r);
+    assert_int_equal(vt_reading_events(r), total);
+    assert_int_equal(vt_reading_count(r, VT_EVENTS), newest);
+    assert_null(vt_reading_event(r, total - newest - 1));
+    for (uint64_t i = total - newest; i < total; i++)
+        assert_int_equal(vt_reading_event(r, i)->time_ns, i);
+    assert_null(vt_reading_event(r, total));
+    assert_int_equal(vt_reading_notes(r), 0);
+    vt_reading_close(r);
+    vt_writer_free_image(image, size);
+    remove_writer(&w);
+}
+
+static void test_image_of_the_newest_events(void **state)
+{
+    (void)state;
+    check_newest(1 << 20, 65536, 65536);
+    check_newest(1 << 20, 65537, 65536);
+    check_newest(65536, 300000, 65536);
+    check_newest(4096, 300000, 4096);
 }
 
 /* What the child of a fork does: the parent's file is left alone. */
@@ -245,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_ring_wraps),
         cmocka_unit_test(test_image),
         cmocka_unit_test(test_image_beyond_the_bound),
+        cmocka_unit_test(test_image_of_the_newest_events),
         cmocka_unit_test(test_abandon),
     };
 

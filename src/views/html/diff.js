@@ -75,7 +75,9 @@ function writeHead() {
       el("div", {class: "tiles head-tiles"}, changeTile("GPU memory", data.device_bytes),
           data.tensor_bytes.before || data.tensor_bytes.after ? changeTile("tensors", data.tensor_bytes) : null,
           ...words.filter(many).map(what => tile("places that " + what, count(many(what)))),
-          sites.some(s => s.moved) ? tile("places that moved", count(sites.filter(s => s.moved).length)) : null));
+          sites.some(s => s.moved === MOVED) ?
+              tile("places that moved", count(sites.filter(s => s.moved === MOVED).length)) :
+              null));
 }
 
 /* --- categories and totals --- */
@@ -142,14 +144,16 @@ function writeStacks() {
 /* --- the places --- */
 
 let places;
+const MOVED = 1; /* other lines; 2: other callers */
+const movedText = site => site.moved === MOVED ? "moved" : "called from elsewhere";
 
 function writePlaces() {
   const most = d3.max(sites, site => Math.abs(site.change)) || 0;
   const filter = {what: "changed"},
         known = ["grew", "appeared", "shrank", "vanished", "unchanged"].filter(w => sites.some(s => s.what === w));
   const passes = site => filter.what === "all" ||
-      (filter.what === "changed"      ? site.change !== 0 || !!site.moved :
-              filter.what === "moved" ? !!site.moved :
+      (filter.what === "changed"      ? site.change !== 0 || site.moved === MOVED :
+              filter.what === "moved" ? site.moved === MOVED :
                                         site.what === filter.what);
   const rest = (id, pair, more) =>
       ({id, before: pair.before, after: pair.after, change: pair.change, rest: true, ...more});
@@ -163,7 +167,7 @@ function writePlaces() {
     columns: [
       {key: "label", name: "Place", words: true},
       {key: "what", name: "What happened", words: true, cell: site => el("td", null, el("span", {class: "badge what-" + site.what}, site.what),
-        site.moved ? el("span", {class: "badge"}, "moved") : null)},
+        site.moved ? el("span", {class: "badge"}, movedText(site)) : null)},
       {key: "kind", name: "Kind", tight: true, words: true, value: kindName, cell: site => el("td", {class: "tight what"}, kindName(site))},
       {key: "before", name: "Before", bytes: true, tight: true, sum: true},
       {key: "after", name: "After", bytes: true, tight: true, sum: true},
@@ -186,17 +190,17 @@ function writePlaces() {
     hint: "The whole stack",
     placeholder: "words in the stack, call",
     passes: site => site.rest || passes(site),
-    words: site => [site.label, site.api, kindName(site), site.what, site.moved ? "moved" : "", ...stackWords(site.stack)],
+    words: site => [site.label, site.api, kindName(site), site.what, site.moved ? movedText(site) : "", ...stackWords(site.stack)],
     title: placeTitle,
     detail: site => {
       const box = placeDetail(site, [["call", site.api], ["level", site.level], ["kind", site.kind.replace(/_/g, " ")],
         ["device", site.device === null ? null : gpu(site.device)], ["before", bytes(site.before) + " in " + count(site.count_before)],
         ["after", bytes(site.after) + " in " + count(site.count_after)]]);
-      if (site.stack_before) box.lastChild.append(el("h4", null, "Before, on other lines"), stackList(site.stack_before, false, site.user_before));
+      if (site.stack_before) box.lastChild.append(el("h4", null, site.moved === MOVED ? "Before, on other lines" : "Before, called from elsewhere"), stackList(site.stack_before, false, site.user_before));
       return box;
     },
     tools: [choice("Show", "places-what", [["changed", "what changed"], ...known.map(w => [w, "what " + (w === "unchanged" ? "did not change" : w)]),
-      ...(sites.some(s => s.moved) ? [["moved", "what moved"]] : []), ["all", "all"]], filter.what, value => {
+      ...(sites.some(s => s.moved === MOVED) ? [["moved", "what moved"]] : []), ["all", "all"]], filter.what, value => {
         filter.what = value;
         places.again();
       })]

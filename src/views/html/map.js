@@ -177,7 +177,9 @@ function mapTiles(f) {
   add("largest free block", f.largest_free_block);
   add("could be given back", f.releasable_bytes, "What the allocator could return to the driver now");
   add("segments", f.segments === null ? null : count(f.segments));
-  if (f.pinned_segments) add("free in pinned segments", f.pinned_bytes, count(f.pinned_segments) + " segments");
+  if (f.pinned_segments)
+    add("free in pinned segments", f.pinned_bytes,
+        count(f.pinned_segments) + (f.pinned_segments === 1 ? " segment" : " segments"));
   if (f.private_pool_bytes) add("private pools", f.private_pool_bytes, "Memory that only CUDA graphs may use");
   if (f.oom) add("newest refusal", f.oom.requested_bytes, "Asked for when memory ran out");
   if (f.would_fit_if_contiguous !== null) add("would have fit in one piece", f.would_fit_if_contiguous ? "yes" : "no");

@@ -46,6 +46,22 @@ function amountsOf(rank) {
 
 /* --- the table --- */
 
+/* Null: it had memory on one at most. */
+function peaksByGpu(r) {
+  const used = r.devices.filter(d => d.peak_bytes).sort((a, b) => b.main - a.main);
+  return used.length > 1 ? used.map(d => bytes(d.peak_bytes) + " on " + gpu(d.index)).join(", ") : null;
+}
+
+/* A peak that no single GPU had must not be taken for one. */
+function writeSplits() {
+  const several = ranks.filter(peaksByGpu), shown = several.slice(0, 4), more = several.length - shown.length;
+  if (shown.length)
+    byId("ranks-tools")
+        .after(el("p", {class: "hint", id: "ranks-gpus"},
+            "* and others, whose peaks are added: " + shown.map(r => r.name + ": " + peaksByGpu(r)).join("; ") +
+                (more ? "; and " + count(more) + " more" : "") + "."));
+}
+
 let rankTable;
 const rankFilter = {
   which: "all"
@@ -131,7 +147,8 @@ function writeRanks() {
       tight: true,
       up: true,
       value: r => r.device === null ? -1 : r.device,
-      cell: (r, look) => el("td", {...look, "data-value": r.device}, r.device === null ? "" : String(r.device))
+      cell: (r, look) => el("td", {...look, "data-value": r.device, title: peaksByGpu(r)},
+          r.device === null ? "" : r.device + (peaksByGpu(r) ? "*" : ""))
     },
     {key: "peak_bytes", name: "Peak", bytes: true},
     ...(ranks.some(r => r.against) ? [{
@@ -182,6 +199,7 @@ function writeRanks() {
     })]
   });
   rankTable.draw();
+  writeSplits();
   if (tensorsKnown)
     byId("ranks-tools")
         .after(el("p", {class: "hint", id: "ranks-when"},

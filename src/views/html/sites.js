@@ -116,6 +116,11 @@ function writePlaces() {
     tools
   });
   places.draw();
+  if (data.earlier)
+    byId("places-tools")
+        .after(el("p", {class: "hint", id: "places-when"},
+            "Own peak, allocated and calls are of the whole run; live and count are of the moment " + data.moment +
+                "."));
 }
 
 function writePage() {

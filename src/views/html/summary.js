@@ -13,16 +13,18 @@ function writeHead() {
   add("pid", String(p.pid));
   add("host", p.host);
   if (p.rank !== null) add("rank", p.rank + (p.world_size > p.rank ? " of " + p.world_size : ""));
-  add("ran for", seconds(p.duration_s));
+  add("ran for", seconds(p.duration_s) + " from its first CUDA call");
   add("ended", data.ended, p.end);
   add("figures of", data.moment + ", at " + seconds(data.moment_s), "The moment that the figures below belong to");
   if (data.training.steps) add("steps", count(data.training.steps), "counted by " + data.training.counted_by);
-  add("started", new Date(p.start_unix * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC");
+  add("started", new Date(p.start_unix * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC",
+      "Its first CUDA call, from which all times count");
   if (p.python) add("Python", p.python);
+  const loud = data.findings.some(f => f.family !== "none" && f.confidence !== "possible");
   const verdict = data.failures.some(f => f.kind === "oom" || f.kind === "framework_oom" || f.kind === "pending") ?
       "bad" :
-      p.end === "killed" || data.missing ? "warn" :
-                                           "good";
+      p.end === "killed" || data.missing || loud ? "warn" :
+                                                   "good";
   byId("head").append(el("h1", null, el("span", {class: "dot " + verdict, "aria-hidden": "true"}), data.program),
       el("p", {class: "command", title: "The command line"}, p.cmdline.join(" ").slice(0, 600)),
       data.incomplete ? el("p", {class: "card incomplete", role: "alert"}, data.incomplete) : "",
@@ -189,7 +191,10 @@ function writeFigures() {
   const n = value => el("td", {class: "n"}, count(value)), b = value => bytesIn("td", value);
   if (data.totals.length)
     byId("figure-tables")
-        .append(table("Totals by level, kind and device",
+        .append(table("Totals by level, kind and device" +
+                (data.earlier ? " (peak, allocations, frees and failed: of the whole run; live and count: at " +
+                            data.moment + ")" :
+                                ""),
             ["level", "kind", "device", "live", "count", "peak", "allocations", "frees", "failed"],
             data.totals.map(
                 t => [t.level, t.kind.replace(/_/g, " "), gpu(t.device), b(t.live_bytes), n(t.live_count),

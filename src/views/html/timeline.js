@@ -60,31 +60,21 @@ function totalsView(device) {
   };
 }
 
-/* Tensors without a category are "other", as in the account: layers of that name become one. */
-function layersOf(picture) {
-  const other = picture.names.indexOf("other"), unknown = picture.names.indexOf("unknown");
-  if (picture.by !== "category" || unknown < 0 || (siteById.get(picture.sites[unknown]) || {}).level !== "tensor")
-    return picture;
-  const names = picture.names.map((name, n) => n === unknown ? "other" : name);
-  if (other < 0) return {...picture, names};
-  const width = names.length + 1, points = [...picture.points];
-  for (let i = 0; i < points.length; i += width) {
-    points[i + 1 + other] += points[i + 1 + unknown];
-    points[i + 1 + unknown] = 0;
-  }
-  return {...picture, names, points};
-}
+/* What a category holds in the accounts that the page shows: they may tell tensors of one place apart. */
+const inAccounts = (device, name) => !PARTS.includes(name) ?
+    0 :
+    d3.max(
+        [...data.devices, ...data.then_devices].filter(d => d.index === device), d => d.account.tensors[name] || 0) ||
+        0;
 
 function layersView(device, by) {
-  const picture = layersOf(data.timeline.layers.find(l => l.device === device && l.by === by)),
-        width = picture.names.length + 1;
-  const rows = [], peaks = picture.names.map(() => 0);
+  const picture = data.timeline.layers.find(l => l.device === device && l.by === by), width = picture.names.length + 1;
+  const rows = [],
+        peaks = picture.names.map(
+            (name, n) => Math.max(picture.highest[n], by === "category" ? inAccounts(device, name) : 0));
   let last = -1;
   for (let i = 0; i < picture.points.length; i += width) {
     const values = picture.points.slice(i + 1, i + width), time = Math.max(picture.points[i], last);
-    values.forEach((v, n) => {
-      peaks[n] = Math.max(peaks[n], v);
-    });
     rows.push([S(time), ...values]);
     last = time;
   }
