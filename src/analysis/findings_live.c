@@ -246,6 +246,8 @@ static void spare(struct vt_finding_builder *b, struct judge *j, bool *likely)
     else
         for (i = 0; i < m->site_count; i++)
             likely[i] = likely[i] && confidence_of(j, i) == VT_LIKELY;
+    j->births = NULL;
+    j->made = NULL;
     vt_births_free(&births);
     free(made);
 }
