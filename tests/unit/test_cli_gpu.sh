@@ -232,7 +232,7 @@ verdict '--all --fail-on: which one' "$? $(grep -c 'found oom in deep/er/est/vra
 
 # A process that outlives the program has not ended.
 fresh; mkfifo go; run --no-wait -- ./program orphan; : >go
-has '--no-wait: still running' '; the process still runs after .* with 24.00 MiB allocated' stderr
+has '--no-wait: still running' '; the process still runs .* after its first CUDA call, with 24.00 MiB allocated' stderr
 
 # Equal failures are shown once, and the first one is explained.
 fresh; run -- ./program again; "$v" report out >text
