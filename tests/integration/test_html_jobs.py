@@ -8,7 +8,7 @@ import subprocess
 import phase_programs
 import test_categories
 import test_html
-import test_jobs
+import test_jobs_parts
 import vt
 
 MIB = 1 << 20
@@ -227,7 +227,7 @@ class Parts(JobPage):
     def test_what_memory_consists_of(self):
         """Table and bars have the figures of the merged report: at a rank's own peak, or at its end where it was killed."""
         for rank in range(2):
-            phase_programs.Base.python(self, test_jobs.Parts.TRAIN, status=-signal.SIGKILL if rank else 0, head=test_categories.HEAD, RANK=rank,
+            phase_programs.Base.python(self, test_jobs_parts.Parts.TRAIN, status=-signal.SIGKILL if rank else 0, head=test_categories.HEAD, RANK=rank,
                                        LOCAL_RANK=0, WORLD_SIZE=2, SLURM_JOB_ID=7, KILL=1)
         job, b = self.job(), self.show(self.write(self.dir))
         ranks = {r["rank"]: r for r in job["ranks"]}
