@@ -211,7 +211,7 @@ os._exit(0)
         text = viz.segsum(snapshot)
         self.assertIn("segments: %d" % len(snapshot["segments"]), text)
         trace = viz.trace(snapshot)
-        self.assertIn("raise OutOfMemoryError()", trace)
+        self.assertRegex(trace, r"raise OutOfMemoryError(\(\))? +# 1\.0PiB requested, ")  # as worded by several versions of it
         self.assertIn("%d entries" % len(snapshot["device_traces"][0]), trace)
         lines = viz.memory(snapshot, format_flamegraph=lambda x: x)
         self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in lines.split("\n")[:-1]), sum(s["total_size"] for s in snapshot["segments"]))
