@@ -10,7 +10,7 @@
  * Keras 3 calls the function for evaluation by the same name as that for training, so steps of an evaluation count too.
  *
  * An exception or pthread_exit may pass through our frame and must end the call. A personality routine that only looks on
- * sees it without making this library depend on the C++ exception runtime (torch/engine.c says more).
+ * sees it without making this library depend on the C++ exception runtime (unwound.h).
  */
 #include <string.h>
 
@@ -22,16 +22,7 @@
 #include "preload/state.h"
 #include "preload/tensorflow/caller.h"
 #include "preload/tensorflow/table.h"
-
-/* A sanitizer that counts calls and returns would miss the return of a frame that is unwound. */
-#ifdef __clang__
-#define UNSANITIZED __attribute__((no_sanitize("thread", "address")))
-#else
-#define UNSANITIZED __attribute__((noclone, no_sanitize_thread, no_sanitize_address))
-#endif
-
-#define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */
-#define URC_CONTINUE_UNWIND 8
+#include "preload/unwound.h"
 
 typedef void execute_fn(void *operation, void **results, int *count, void *status);
 typedef const char *name_fn(const void *operation, void *status);
@@ -89,22 +80,13 @@ static bool is_step(const char *operation, char *name, size_t size)
            !has(name, "predict") && !has(name, "valid");
 }
 
-int vt_tensorflow_unwound(int version, int actions, uint64_t class, void *exception, void *context);
-
-__attribute__((used, visibility("hidden"))) int vt_tensorflow_unwound(int version, int actions, uint64_t class,
-                                                                      void *exception, void *context)
-{
-    (void)version, (void)class, (void)exception, (void)context;
-    if (actions & UA_CLEANUP_PHASE)
-        vt_tensorflow_leave();
-    return URC_CONTINUE_UNWIND;
-}
+VT_WATCH_UNWINDING(vt_tensorflow_unwound, vt_tensorflow_leave())
 
 /* Only what runs inside `execute` can throw, so whenever this frame is unwound its call is open. */
-static __attribute__((noinline)) UNSANITIZED void inside(execute_fn *execute, void *operation, void **results,
-                                                         int *count, void *status)
+static __attribute__((noinline)) VT_UNSANITIZED void inside(execute_fn *execute, void *operation, void **results,
+                                                            int *count, void *status)
 {
-    __asm__ volatile(".cfi_personality 0x1b, vt_tensorflow_unwound"); /* relative to its place, four bytes */
+    VT_UNWOUND_BY(vt_tensorflow_unwound);
     execute(operation, results, count, status);
     vt_tensorflow_leave();
 }

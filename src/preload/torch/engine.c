@@ -17,6 +17,7 @@
 #include "preload/options.h"
 #include "preload/torch/allocator.h"
 #include "preload/torch/real.h"
+#include "preload/unwound.h"
 #include "preload/warn.h"
 
 struct variables {
@@ -30,40 +31,21 @@ struct variables {
 #define TEXT_(name) #name
 #define TEXT(name) TEXT_(name)
 
-/* A sanitizer that counts calls and returns would miss the return of a frame that is unwound. */
-#ifdef __clang__
-#define UNSANITIZED __attribute__((no_sanitize("thread", "address")))
-#else
-#define UNSANITIZED __attribute__((noclone, no_sanitize_thread, no_sanitize_address))
-#endif
-
 typedef struct variables execute_fn(void *self, const void *roots, const void *inputs, bool keep_graph,
                                     bool create_graph, bool accumulate, const void *outputs);
 
 VT_EXPORT execute_fn vt_torch_execute __asm__(TEXT(EXECUTE));
 VT_EXPORT void vt_torch_profiler_step(void) __asm__(TEXT(PROFILER_STEP));
 
-#define UA_CLEANUP_PHASE 2 /* of _Unwind_Action: the frame is being taken away */
-#define URC_CONTINUE_UNWIND 8
-
-int vt_torch_backward_unwound(int version, int actions, uint64_t class, void *exception, void *context);
-
-__attribute__((used, visibility("hidden"))) int vt_torch_backward_unwound(int version, int actions, uint64_t class,
-                                                                          void *exception, void *context)
-{
-    (void)version, (void)class, (void)exception, (void)context;
-    if (actions & UA_CLEANUP_PHASE)
-        vt_scope_leave(VT_SCOPE_BACKWARD, 0);
-    return URC_CONTINUE_UNWIND;
-}
+VT_WATCH_UNWINDING(vt_torch_backward_unwound, vt_scope_leave(VT_SCOPE_BACKWARD, 0))
 
 /* Only what runs inside `real` can throw, so whenever this frame is unwound its scope is open. */
-static __attribute__((noinline)) UNSANITIZED struct variables inside(execute_fn *real, void *self, const void *roots,
-                                                                     const void *inputs, bool keep_graph,
-                                                                     bool create_graph, bool accumulate,
-                                                                     const void *outputs)
+static __attribute__((noinline)) VT_UNSANITIZED struct variables inside(execute_fn *real, void *self, const void *roots,
+                                                                        const void *inputs, bool keep_graph,
+                                                                        bool create_graph, bool accumulate,
+                                                                        const void *outputs)
 {
-    __asm__ volatile(".cfi_personality 0x1b, vt_torch_backward_unwound"); /* relative to its place, four bytes */
+    VT_UNWOUND_BY(vt_torch_backward_unwound);
     struct variables r = real(self, roots, inputs, keep_graph, create_graph, accumulate, outputs);
     vt_scope_leave(VT_SCOPE_BACKWARD, 0);
     return r;
