@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "preload/arena.h"
+#include "preload/figures.h"
 #include "preload/phase.h"
 #include "preload/range.h"
 #include "preload/resolve.h"
@@ -26,11 +27,8 @@ struct site_entry {
 };
 static struct site_entry *sites;
 
-/* Sites found lately, by the upper bits of their hashes: a walk through the table costs three cache lines more. */
-static struct {
-    uint64_t hash;
-    uint32_t number; /* index + 1 */
-} recent[1024];
+struct vt_recent_site vt_recent_sites[1u << VT_RECENT_BITS];
+struct vt_book vt_books[VT_BOOKS];
 
 static uint32_t overflow_of[VT_LEVEL_COUNT][VT_KIND_COUNT]
                            [DEVICES + 1]; /* index + 1: where allocations go when no site can be added */
@@ -79,6 +77,20 @@ static uint32_t search_total(uint8_t level, uint8_t kind, int16_t device)
     return VT_NONE;
 }
 
+static struct vt_book book_at(uint32_t total)
+{
+    struct vt_total *t = record(VT_TOTALS, total);
+    bool drawn = t->scope < vt_header()->section[VT_TIMELINES].count;
+    return (struct vt_book){t, record(VT_SCOPES, t->scope), drawn ? record(VT_TIMELINES, t->scope) : NULL};
+}
+
+const struct vt_book *vt_book_of_total(uint32_t total)
+{
+    static struct vt_book one;
+    one = book_at(total);
+    return &one;
+}
+
 uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device)
 {
     unsigned cell = (unsigned)(device + 1);
@@ -98,30 +110,20 @@ uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device)
     t->device = device;
     t->scope = scope;
     vt_writer_publish(&vt_state.writer, VT_TOTALS);
+    if (i < VT_BOOKS)
+        vt_books[i] = book_at((uint32_t)i);
     if (known)
         *known = (uint32_t)i + 1;
     return (uint32_t)i;
 }
 
-static inline VT_HOT uint64_t site_hash(const struct vt_site_key *k, uint64_t stack_hash)
+uint32_t vt_site_look_up(uint64_t hash)
 {
-    uint64_t what = (uint64_t)k->level << 56 | (uint64_t)k->kind << 48 | (uint64_t)(uint16_t)k->device << 32 | k->api;
-    uint64_t around = (uint64_t)vt_phase_now() << 16 | vt_phase_tls.range;
-    return stack_hash ^ (what + 1) * 0x9e3779b97f4a7c15ull ^ around * 0xd1342543de82ef95ull;
-}
-
-uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash)
-{
-    uint64_t hash = site_hash(key, stack_hash);
     struct site_entry *e = NULL;
-    uint32_t slot = (uint32_t)(hash >> 54);
-    if (recent[slot].hash == hash && recent[slot].number)
-        return recent[slot].number - 1;
     HASH_FIND(hh, sites, &hash, sizeof hash, e);
     if (!e)
         return VT_NONE;
-    recent[slot].hash = hash;
-    recent[slot].number = e->index + 1;
+    vt_recent_sites[hash >> (64 - VT_RECENT_BITS)] = (struct vt_recent_site){hash, e->index + 1};
     return e->index;
 }
 
@@ -171,14 +173,14 @@ static bool sites_full(void)
     return s->count + OVERFLOW_RESERVE >= s->limit;
 }
 
-uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack, uint32_t python_stack)
+uint32_t vt_site_add(const struct vt_site_key *key, uint64_t hash, uint32_t stack, uint32_t python_stack)
 {
     uint64_t index;
     if (sites_full() || !new_site(key, stack, python_stack, &index))
         return overflow_site(key);
     struct site_entry *e = vt_arena_take(sizeof *e);
     if (e) {
-        e->hash = site_hash(key, stack_hash);
+        e->hash = hash;
         e->index = (uint32_t)index;
         HASH_ADD(hh, sites, hash, sizeof e->hash, e);
     }
@@ -208,27 +210,17 @@ static void empty_buckets(struct vt_timeline *t, unsigned until)
     }
 }
 
-/* The quantity went from `before` to `after` now. */
-static void draw(uint32_t scope, uint64_t before, uint64_t after, uint64_t now)
+void vt_timeline_advance(struct vt_timeline *t, uint64_t now)
 {
-    if (scope >= vt_header()->section[VT_TIMELINES].count)
-        return;
-    struct vt_timeline *t = record(VT_TIMELINES, scope);
     while (now >> t->shift >= VT_BUCKETS) {
         empty_buckets(t, (t->used + 1) & ~1u);
         halve_timeline(t);
     }
-    unsigned b = (unsigned)(now >> t->shift);
-    empty_buckets(t, b + 1);
-    uint64_t low = before < after ? before : after, high = before < after ? after : before;
-    if (low < t->bucket[b].min)
-        t->bucket[b].min = low;
-    if (high > t->bucket[b].max)
-        t->bucket[b].max = high;
+    empty_buckets(t, (unsigned)(now >> t->shift) + 1);
 }
 
 /* Notes what the site has held since its last change, interval by interval. */
-static VT_HOT void keep_history(struct vt_site *s, uint64_t now)
+void vt_history_advance(struct vt_site *s, uint64_t now)
 {
     while (now >> s->history_shift >= VT_HISTORY) {
         if (s->history_count & 1)
@@ -242,68 +234,18 @@ static VT_HOT void keep_history(struct vt_site *s, uint64_t now)
         s->history[s->history_count++] = s->live_bytes;
 }
 
-static void settle_peak(struct vt_site *s, const struct vt_scope *scope)
+void vt_peak_settle(struct vt_site *s, const struct vt_scope *c)
 {
-    if (s->peak_epoch == scope->epoch)
-        return;
     s->at_peak_bytes = s->live_bytes;
     s->at_peak_count = s->live_count;
-    s->peak_epoch = scope->epoch;
+    s->peak_epoch = c->epoch;
     for (unsigned fate = 0; fate < VT_FATE_COUNT; fate++)
         s->ended[fate].at_peak_bytes = 0;
 }
 
-static VT_HOT void change(struct vt_site *s, struct vt_total *t, struct vt_scope *c, int64_t bytes, int64_t requested,
-                          int count, uint64_t now)
-{
-    keep_history(s, now);
-    settle_peak(s, c);
-    s->live_bytes += (uint64_t)bytes;
-    s->live_count += (uint64_t)(int64_t)count;
-    s->requested_bytes += (uint64_t)requested;
-    s->last_ns = now;
-    t->live_bytes += (uint64_t)bytes;
-    t->live_count += (uint64_t)(int64_t)count;
-    t->requested_bytes += (uint64_t)requested;
-    uint64_t before = c->live_bytes;
-    c->live_bytes += (uint64_t)bytes;
-    draw(s->scope, before, c->live_bytes, now);
-}
-
-static void raise_peaks(struct vt_site *s, struct vt_total *t, struct vt_scope *c, uint64_t now)
-{
-    if (s->live_bytes > s->peak_bytes)
-        s->peak_bytes = s->live_bytes;
-    if (t->live_bytes > t->peak_bytes)
-        t->peak_bytes = t->live_bytes;
-    if (c->live_bytes > c->peak_bytes) {
-        c->peak_bytes = c->live_bytes;
-        c->peak_ns = now;
-        c->peak_phase = vt_header()->phase;
-        c->epoch++;
-    }
-}
-
 void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now)
 {
-    struct vt_site *s = record(VT_SITES, site);
-    struct vt_total *t = record(VT_TOTALS, s->total);
-    struct vt_scope *c = record(VT_SCOPES, s->scope);
-    change(s, t, c, (int64_t)bytes, (int64_t)requested, 1, now);
-    s->alloc_calls++;
-    s->total_bytes += bytes;
-    t->alloc_calls++;
-    t->total_bytes += bytes;
-    raise_peaks(s, t, c, now);
-}
-
-static void freed(struct vt_site *s, const struct vt_scope *c, uint64_t bytes, uint64_t born)
-{
-    struct vt_fate_sum *e = &s->ended[vt_phase_fate(born)];
-    e->count++;
-    e->bytes += bytes;
-    if (born <= c->peak_ns)
-        e->at_peak_bytes += bytes;
+    vt_figures_begin(record(VT_SITES, site), bytes, requested, now);
 }
 
 /* The phase may have changed since: then another fate gives way, and their sum stays right. */
@@ -322,31 +264,26 @@ static void not_freed(struct vt_site *s, const struct vt_scope *c, uint64_t byte
 void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how)
 {
     struct vt_site *s = record(VT_SITES, site);
-    struct vt_total *t = record(VT_TOTALS, s->total);
-    struct vt_scope *c = record(VT_SCOPES, s->scope);
-    change(s, t, c, -(int64_t)bytes, -(int64_t)requested, -1, now);
     if (how == VT_LEFT_BY_FREE) {
-        s->free_calls++;
-        s->lifetime_ns += now - born;
-        freed(s, c, bytes, born);
-        t->free_calls++;
-    } else {
-        s->retired++;
-        t->retired++;
+        vt_figures_end(s, bytes, requested, born, now);
+        return;
     }
+    const struct vt_book *book = vt_book_of(s);
+    vt_figures_change(s, book, -bytes, -requested, -1ull, now);
+    s->retired++;
+    book->total->retired++;
 }
 
 void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t freed, uint64_t now)
 {
     struct vt_site *s = record(VT_SITES, site);
-    struct vt_total *t = record(VT_TOTALS, s->total);
-    struct vt_scope *c = record(VT_SCOPES, s->scope);
-    change(s, t, c, (int64_t)bytes, (int64_t)requested, 1, now);
+    const struct vt_book *book = vt_book_of(s);
+    vt_figures_change(s, book, bytes, requested, 1, now);
     s->free_calls--;
     s->lifetime_ns -= freed - born;
-    not_freed(s, c, bytes, born);
-    t->free_calls--;
-    raise_peaks(s, t, c, now); /* another thread may have allocated meanwhile */
+    not_freed(s, book->scope, bytes, born);
+    book->total->free_calls--;
+    vt_figures_raise_peaks(s, book, now); /* another thread may have allocated meanwhile */
 }
 
 void vt_book_event(const struct vt_event *event)
@@ -376,5 +313,6 @@ void vt_ledger_forget(void)
     memset(total_of, 0, sizeof total_of);
     memset(overflow_of, 0, sizeof overflow_of);
     sites = NULL;
-    memset(recent, 0, sizeof recent);
+    memset(vt_recent_sites, 0, sizeof vt_recent_sites);
+    memset(vt_books, 0, sizeof vt_books);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/phase.h"
 #include "preload/state.h"
 
 /* What makes a site, apart from the stack, and from the phase and the range that the calling thread is in (phase.h). */
@@ -17,21 +18,45 @@ struct vt_site_key {
     uint16_t api; /* enum vt_entry_id */
 };
 
-/* The site's index, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). */
-VT_HOT uint32_t vt_site_find(const struct vt_site_key *key, uint64_t stack_hash);
-uint32_t vt_site_add(const struct vt_site_key *key, uint64_t stack_hash, uint32_t stack, uint32_t python_stack);
+/* What a site is found by: its key, the calling thread's phase and range, and the hash of the stack. */
+static inline uint64_t vt_site_hash(const struct vt_site_key *k, uint64_t stack_hash)
+{
+    uint64_t what = (uint64_t)k->level << 56 | (uint64_t)k->kind << 48 | (uint64_t)(uint16_t)k->device << 32 | k->api;
+    uint64_t around = (uint64_t)vt_phase_now() << 16 | vt_phase_tls.range;
+    return stack_hash ^ (what + 1) * 0x9e3779b97f4a7c15ull ^ around * 0xd1342543de82ef95ull;
+}
+
+/* Behind vt_site_find. */
+uint32_t vt_site_look_up(uint64_t hash);
+
+/* Sites found lately, by the upper bits of their hashes: a walk through the table costs three cache lines more. */
+#define VT_RECENT_BITS 12
+extern struct vt_recent_site {
+    uint64_t hash;
+    uint32_t number; /* index + 1 */
+} vt_recent_sites[1u << VT_RECENT_BITS];
+
+/* The index of the site with this vt_site_hash, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). */
+static inline uint32_t vt_site_find(uint64_t hash)
+{
+    const struct vt_recent_site *r = &vt_recent_sites[hash >> (64 - VT_RECENT_BITS)];
+    if (__builtin_expect(r->hash == hash && r->number, 1))
+        return r->number - 1;
+    return vt_site_look_up(hash);
+}
+
+uint32_t vt_site_add(const struct vt_site_key *key, uint64_t hash, uint32_t stack, uint32_t python_stack);
 
 /* The index of the totals of a (level, kind, device), made at its first use. VT_NONE: no room. */
 uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device);
 
 /* One allocation comes to life at a site. */
-VT_HOT void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now);
+void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now);
 
 enum vt_leaving { VT_LEFT_BY_FREE, VT_LEFT_BY_TEARDOWN };
 
 /* One allocation of a site ends; `born` is its slot's time. */
-VT_HOT void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now,
-                         enum vt_leaving how);
+void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how);
 
 /* Takes a vt_book_free at the time `freed` back: the driver refused the free. */
 void vt_book_undo_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t freed, uint64_t now);

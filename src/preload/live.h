@@ -34,17 +34,83 @@ struct vt_node {
     uint32_t slot;  /* index + 1 in VT_LIVE; 0: the entry is empty */
 };
 
-VT_HOT struct vt_node *vt_live_find(enum vt_space space, uint64_t address);
+/* The table: open, with linear probing. */
+struct vt_live_table {
+    struct vt_node *nodes; /* never NULL: of one empty entry at first */
+    uint64_t mask;         /* entries - 1; their number is a power of two */
+    uint64_t used, room;   /* no more than `room` entries are used before it grows */
+    uint32_t free_slots;   /* index + 1 of the newest free slot; a free slot's address field holds the next */
+};
+extern struct vt_live_table vt_live;
+
+static inline uint64_t vt_live_home(enum vt_space space, uint64_t address)
+{
+    uint64_t h = (address ^ (uint64_t)space << 56) * 0x9e3779b97f4a7c15ull;
+    return (h ^ h >> 32) & vt_live.mask;
+}
+
+/* The entry of this key, or the empty one where it would go. */
+static inline struct vt_node *vt_live_place(enum vt_space space, uint64_t address)
+{
+    uint64_t i = vt_live_home(space, address);
+    while (vt_live.nodes[i].slot && (vt_live.nodes[i].address != address || vt_live.nodes[i].space != space))
+        i = (i + 1) & vt_live.mask;
+    return &vt_live.nodes[i];
+}
+
+static inline struct vt_node *vt_live_find(enum vt_space space, uint64_t address)
+{
+    struct vt_node *n = vt_live_place(space, address);
+    return n->slot ? n : NULL;
+}
 
 /* Adds an allocation under a key that is not taken; `slot` is copied into the recording. NULL: no memory, and recording
  * has stopped. slot->address may differ from the key's where that is a serial number. */
-VT_HOT struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *slot, uint16_t owner);
+struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *slot, uint16_t owner);
 
-VT_HOT void vt_live_remove(struct vt_node *node);
+void vt_live_remove(struct vt_node *node);
 
 static inline struct vt_slot *vt_live_slot(const struct vt_node *node)
 {
     return vt_writer_at(&vt_state.writer, VT_LIVE, node->slot - 1);
+}
+
+/* vt_live_add in two halves and in line: a free slot, to be filled, with its kind last; *index is its number. NULL if there is
+ * none at hand: then vt_live_add is to be asked. */
+static inline struct vt_slot *vt_live_take_slot(uint32_t *index)
+{
+    if (!vt_live.free_slots || vt_live.used >= vt_live.room)
+        return NULL;
+    *index = vt_live.free_slots - 1;
+    struct vt_slot *s = vt_writer_at(&vt_state.writer, VT_LIVE, *index);
+    vt_live.free_slots = (uint32_t)s->address;
+    return s;
+}
+
+/* ... and the entry for it, in the empty place that was found for its key. */
+static inline void vt_live_enter(struct vt_node *place, enum vt_space space, uint64_t address, uint16_t owner, uint32_t index)
+{
+    place->address = address;
+    place->space = (uint16_t)space;
+    place->owner = owner;
+    place->slot = index + 1;
+    vt_live.used++;
+}
+
+/* Behind vt_live_leave. */
+void vt_live_close_gap(struct vt_node *node);
+
+/* vt_live_remove in line. */
+static inline void vt_live_leave(struct vt_node *node, struct vt_slot *slot)
+{
+    __atomic_store_n(&slot->kind, VT_KIND_NONE, __ATOMIC_RELEASE);
+    slot->address = vt_live.free_slots;
+    vt_live.free_slots = node->slot;
+    vt_live.used--;
+    if (vt_live.nodes[((uint64_t)(node - vt_live.nodes) + 1) & vt_live.mask].slot)
+        vt_live_close_gap(node);
+    else
+        node->slot = 0;
 }
 
 /* The live allocation of VT_SPACE_POINTER that contains an address; NULL. Walks the table: for failures only. */

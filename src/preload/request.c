@@ -5,6 +5,7 @@
 #include "preload/request.h"
 
 #include "preload/moment.h"
+#include "preload/state.h"
 
 /* The name that belongs to request `number`. False: it changes while it is read; then the request is a new one, or none. */
 static bool read_name(const struct vt_header *h, uint32_t number, char *name)

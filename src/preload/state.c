@@ -21,10 +21,6 @@
 __thread struct vt_tls vt_tls;
 struct vt_state vt_state;
 
-/* 0: free; 1: held; 2: held, and somebody may be asleep. A mutex of the C library costs a tensor 30 ns more: more code, and
- * one more locked instruction than needed. */
-static int lock;
-
 static inline void pause_briefly(void)
 {
 #ifdef __x86_64__
@@ -34,31 +30,29 @@ static inline void pause_briefly(void)
 #endif
 }
 
-static __attribute__((noinline)) void wait_for_lock(void)
+/* A mutex of the C library costs a tensor 30 ns more: more code, and locked instructions to set it free. */
+void vt_state_wait(void)
 {
+    static const struct timespec doze = {0, VT_STATE_DOZE_NS};
     for (int i = 0; i < 100; i++) { /* what is done under the lock takes a fraction of a microsecond mostly */
         int expected = 0;
-        if (__atomic_compare_exchange_n(&lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&vt_state.lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return;
         pause_briefly();
     }
     int saved = errno;
-    while (__atomic_exchange_n(&lock, 2, __ATOMIC_ACQUIRE))
-        syscall(SYS_futex, &lock, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+    __atomic_add_fetch(&vt_state.waiting, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_exchange_n(&vt_state.lock, 1, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &vt_state.lock, FUTEX_WAIT_PRIVATE, 1, &doze, NULL, 0);
+    __atomic_sub_fetch(&vt_state.waiting, 1, __ATOMIC_SEQ_CST);
     errno = saved;
 }
 
-static inline void acquire(void)
+void vt_state_wake(void)
 {
-    int expected = 0;
-    if (!__atomic_compare_exchange_n(&lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        wait_for_lock();
-}
-
-static inline void release(void)
-{
-    if (__atomic_exchange_n(&lock, 0, __ATOMIC_RELEASE) == 2)
-        syscall(SYS_futex, &lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    int saved = errno;
+    syscall(SYS_futex, &vt_state.lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    errno = saved;
 }
 
 struct string_entry {
@@ -162,11 +156,6 @@ static bool start(void)
     return true;
 }
 
-bool vt_state_recording(void)
-{
-    return __atomic_load_n(&vt_state.writer.state, __ATOMIC_ACQUIRE) != VT_WRITER_CLOSED && !vt_state.stopped;
-}
-
 /* Says once that the disk is full: with the lock dropped again, the next event would have to tell it otherwise. */
 static void watch_disk(void)
 {
@@ -178,36 +167,43 @@ static void watch_disk(void)
     }
 }
 
+/* Nothing was recorded so far. */
+static bool lock_and_start(void)
+{
+    int free_lock = 0;
+    vt_tls.busy = 1;
+    if (!__atomic_compare_exchange_n(&vt_state.lock, &free_lock, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        vt_state_wait();
+    if (!vt_state.stopped && (vt_state.writer.state != VT_WRITER_CLOSED || start()))
+        return true;
+    vt_state_leave();
+    return false;
+}
+
 bool vt_state_lock(bool may_start)
 {
-    if (vt_tls.busy) {
+    if (__builtin_expect(vt_tls.busy, 0)) {
         if (vt_state_recording()) {
             __atomic_fetch_or(&vt_header()->flags, VT_FLAG_MISSED, __ATOMIC_RELAXED);
             __atomic_fetch_add(&vt_header()->missed_events, 1, __ATOMIC_RELAXED);
         }
         return false;
     }
-    vt_tls.busy = 1;
-    acquire();
-    bool ready = !vt_state.stopped && vt_state.writer.state != VT_WRITER_CLOSED;
-    if (!ready && may_start && !vt_state.stopped)
-        ready = start();
-    if (ready) {
-        vt_request_look();
+    if (vt_state_enter())
         return true;
-    }
-    release();
-    vt_tls.busy = 0;
-    return false;
+    return may_start && !vt_state.stopped && lock_and_start();
 }
 
-void vt_state_unlock(void)
+void vt_state_watch(void)
 {
     if (vt_arena_failed)
         vt_state_stop("no memory for its tables");
     watch_disk();
-    release();
-    vt_tls.busy = 0;
+}
+
+void vt_state_unlock(void)
+{
+    vt_state_leave();
 }
 
 void vt_state_stop(const char *reason)
@@ -223,7 +219,6 @@ void vt_state_stop(const char *reason)
 void vt_state_after_fork(void)
 {
     /* The parent's recording is mapped here as well: nothing of it may be touched. Only this thread exists. */
-    lock = 0;
     uint32_t generation = vt_state.generation + 1;
     vt_writer_abandon(&vt_state.writer);
     memset(&vt_state, 0, sizeof vt_state);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "preload/clock.h"
+#include "preload/request.h"
 #include "recording/writer.h"
 
 /* Per thread; plain words without destructors, because hooks run during thread teardown as well. Kept small: it lives
@@ -45,23 +46,72 @@ struct vt_tls {
 };
 extern __thread struct vt_tls vt_tls;
 
+/* What every event reads comes first: on two lines of the cache. */
 struct vt_state {
-    struct vt_writer writer;
-    struct vt_clock clock; /* for vt_now_held */
-    uint64_t start_mono_ns;
+    int lock;         /* 1: held */
+    uint32_t waiting; /* threads that may be asleep until it is free */
     uint32_t generation; /* counts forks: what threads remember of an older one is void */
     bool stopped;        /* an internal failure: no recording any more */
     bool ending;         /* exit has begun: bulk teardown is no longer the program's doing */
     bool ended;          /* the end was recorded */
+    uint64_t start_mono_ns;
+    struct vt_clock clock; /* for vt_now_held */
+    struct vt_writer writer;
 };
 extern struct vt_state vt_state;
+extern int vt_arena_failed; /* arena.h: no memory for a table */
 
-/* Takes the lock, and starts the recording if there is none and `start`. False (and no lock): nothing to record to. */
-VT_HOT bool vt_state_lock(bool start);
-VT_HOT void vt_state_unlock(void);
+static inline struct vt_header *vt_header(void)
+{
+    return vt_writer_header(&vt_state.writer);
+}
 
 /* True if a recording exists (it may be gone a moment later; for short cuts only). */
-VT_HOT bool vt_state_recording(void);
+static inline bool vt_state_recording(void)
+{
+    return __atomic_load_n(&vt_state.writer.state, __ATOMIC_ACQUIRE) != VT_WRITER_CLOSED && !vt_state.stopped;
+}
+
+/* Takes the lock, and starts the recording if there is none and `start`. False (and no lock): nothing to record to. */
+bool vt_state_lock(bool start);
+void vt_state_unlock(void);
+
+/* Behind vt_state_enter and vt_state_leave. */
+void vt_state_wait(void);
+void vt_state_wake(void);
+void vt_state_watch(void);
+
+/* vt_state_lock(false) in line, for the path of every tensor. False also where that has more to do: ask it. */
+static inline bool vt_state_enter(void)
+{
+    int free_lock = 0;
+    if (__builtin_expect(vt_tls.busy, 0) || __builtin_expect(!vt_state_recording(), 0))
+        return false;
+    vt_tls.busy = 1;
+    if (__builtin_expect(
+            !__atomic_compare_exchange_n(&vt_state.lock, &free_lock, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 0))
+        vt_state_wait();
+    if (__builtin_expect(vt_state.stopped, 0)) {
+        vt_state_unlock();
+        return false;
+    }
+    if (__builtin_expect(__atomic_load_n(&vt_header()->request, __ATOMIC_RELAXED) != 0, 0))
+        vt_request_answer();
+    return true;
+}
+
+/* vt_state_unlock. The lock is set free by a plain store, since a locked instruction costs as much as booking does. So it can
+ * happen that a thread which is just going to sleep is not seen here; it looks for itself after VT_STATE_DOZE_NS. */
+#define VT_STATE_DOZE_NS 200000
+static inline void vt_state_leave(void)
+{
+    if (__builtin_expect(vt_arena_failed || vt_state.writer.state == VT_WRITER_PARTIAL, 0))
+        vt_state_watch();
+    __atomic_store_n(&vt_state.lock, 0, __ATOMIC_RELEASE);
+    if (__builtin_expect(__atomic_load_n(&vt_state.waiting, __ATOMIC_RELAXED) != 0, 0))
+        vt_state_wake();
+    vt_tls.busy = 0;
+}
 
 /* Stops recording for good with one warning. With the lock held. `reason` is a literal. */
 void vt_state_stop(const char *reason);
@@ -75,11 +125,6 @@ static inline uint64_t vt_now_held(void)
     uint64_t now = vt_clock_quick(&vt_state.clock) - vt_state.start_mono_ns;
     uint64_t newest = vt_writer_header(&vt_state.writer)->last_ns;
     return now < newest ? newest : now;
-}
-
-static inline struct vt_header *vt_header(void)
-{
-    return vt_writer_header(&vt_state.writer);
 }
 
 /* A string id for a text, the same id for the same text. With the lock held. */

@@ -49,8 +49,8 @@ uint32_t vt_python_id(struct vt_taken_stack *t)
 static uint32_t site_of(const struct vt_site_key *key, struct vt_taken_stack *t)
 {
     uint64_t python = t->python.count ? t->python.hash : t->adopted * 0xc2b2ae3d27d4eb4full;
-    uint64_t hash = (t->stack.count ? salted(t) : t->stack.hash) ^ python;
-    uint32_t site = vt_site_find(key, hash);
+    uint64_t hash = vt_site_hash(key, (t->stack.count ? salted(t) : t->stack.hash) ^ python);
+    uint32_t site = vt_site_find(hash);
     if (site != VT_NONE || !t->located)
         return site;
     vt_codes_note_sources();
@@ -282,7 +282,7 @@ bool vt_take_off(struct vt_freeing *f, unsigned kinds)
 
 /* The interpreter is shutting down: module globals are dropped, and what they held is freed. What the user's code held
  * when it ended is kept as a moment of its own, once. */
-static void finalizing(void)
+void vt_finalizing(void)
 {
     static uint32_t taken; /* generation + 1 of the process that took it */
     if (taken == vt_state.generation + 1 || !vt_state_lock(false))
@@ -293,12 +293,6 @@ static void finalizing(void)
         vt_moment_name(moment, "finalize");
     vt_state_unlock();
     vt_usage_at(VT_USAGE_FINALIZE, moment);
-}
-
-void vt_watch_finalizing(void)
-{
-    if (vt_python_finalizing())
-        finalizing();
 }
 
 void vt_free_begin(const struct vt_call *call, struct vt_freeing *f, enum vt_space space, uint64_t key, unsigned kinds,

@@ -133,8 +133,15 @@ VT_HOT bool vt_take_off(struct vt_freeing *f, unsigned kinds);
 /* The objects of the frames, for a stack that is taken seldom. Without the lock. */
 void vt_locate(struct vt_taken_stack *t);
 
+/* Behind vt_watch_finalizing. */
+void vt_finalizing(void);
+
 /* Before a free, without the lock: takes the moment `finalize` at the first one of an interpreter that shuts down. */
-VT_HOT void vt_watch_finalizing(void);
+static inline void vt_watch_finalizing(void)
+{
+    if (__builtin_expect(vt_python_finalizing(), 0))
+        vt_finalizing();
+}
 
 /* A tensor that is the driver's allocation itself (VT_SLOT_DIRECT) ends although that does not: its free is captured. */
 void vt_free_direct(const struct vt_call *call, uint64_t key);

@@ -13,37 +13,6 @@
 
 #define STRING_BYTES_MAX 65535u
 
-static const struct {
-    uint32_t record_bytes, first;
-    unsigned share; /* at most limit_bytes / share for this section; 0: as the table below says */
-} shapes[VT_SECTION_COUNT] = {
-    [VT_STRINGS] = {1, 65536, 16},
-    [VT_MODULES] = {sizeof(struct vt_module), 64, 64},
-    [VT_FRAMES] = {sizeof(struct vt_frame), 4096, 8},
-    [VT_SITES] = {sizeof(struct vt_site), 128, 8},
-    [VT_TOTALS] = {sizeof(struct vt_total), 64, 64},
-    [VT_SCOPES] = {sizeof(struct vt_scope), 64, 64},
-    [VT_TIMELINES] = {sizeof(struct vt_timeline), 2, 32},
-    [VT_LIVE] = {sizeof(struct vt_slot), 1024, 0},
-    [VT_EVENTS] = {sizeof(struct vt_event), 4096, 0},
-    [VT_MOMENTS] = {sizeof(struct vt_moment), 32, 64},
-    [VT_MOMENT_TOTALS] = {sizeof(struct vt_moment_total), 128, 64},
-    [VT_MOMENT_SITES] = {sizeof(struct vt_moment_site), 1024, 16},
-    [VT_MOMENT_SLOTS] = {sizeof(struct vt_slot), 1024, 16},
-    [VT_FAILURES] = {sizeof(struct vt_failure), 32, 64},
-    [VT_DEVICES] = {sizeof(struct vt_device), 16, 64},
-    [VT_POOLS] = {sizeof(struct vt_pool), 64, 64},
-    [VT_THREADS] = {sizeof(struct vt_thread), 128, 64},
-    [VT_STREAMS] = {sizeof(struct vt_stream), 128, 64},
-    [VT_CODES] = {sizeof(struct vt_code), 256, 32},
-    [VT_NAMES] = {sizeof(struct vt_frame_name), 1024, 16},
-    [VT_ALLOCATORS] = {sizeof(struct vt_allocator), 16, 64},
-    [VT_STEPS] = {sizeof(struct vt_step), 256, 64},
-    [VT_USAGES] = {sizeof(struct vt_usage), 16, 64},
-    [VT_PROCESSES] = {sizeof(struct vt_process_bytes), 64, 64},
-    [VT_PROGRAMS] = {sizeof(struct vt_program), 64, 64},
-};
-
 /* Makes sure that record i has an extent. */
 static bool ensure(struct vt_writer *w, struct vt_section_entry *s, uint64_t i)
 {
@@ -57,10 +26,10 @@ static void make_directory(struct vt_header *h, const struct vt_writer_options *
 {
     for (int i = 0; i < VT_SECTION_COUNT; i++) {
         struct vt_section_entry *s = &h->section[i];
-        s->record_bytes = shapes[i].record_bytes;
-        s->first = shapes[i].first;
-        if (shapes[i].share) {
-            s->limit = o->limit_bytes / shapes[i].share / s->record_bytes;
+        s->record_bytes = vt_writer_shapes[i].record_bytes;
+        s->first = vt_writer_shapes[i].first;
+        if (vt_writer_shapes[i].share) {
+            s->limit = o->limit_bytes / vt_writer_shapes[i].share / s->record_bytes;
             if (s->limit < s->first)
                 s->limit = s->first;
         }
@@ -178,35 +147,15 @@ void *vt_writer_append(struct vt_writer *w, enum vt_section section, uint64_t *i
 #endif
 #define EVENTS_AHEAD 2048u /* 80 KiB */
 
-/* Has the pages of the next events made ready in one go: a page fault for every hundred events would be a third of what
- * writing them costs. */
-static void prepare_events(struct vt_writer *w, const struct vt_section_entry *s, uint64_t i)
+/* Has the pages of events made ready in one go: a page fault for every hundred events would be a third of what writing them
+ * costs. */
+static void prepare_events(struct vt_writer *w, const struct vt_section_entry *s, uint64_t i, uint64_t end)
 {
-    uint64_t page = vt_page_bytes(), extent_end = s->first, last = i + EVENTS_AHEAD;
+    uint64_t page = vt_page_bytes();
     int saved = errno;
-    while (extent_end <= i)
-        extent_end = 2 * extent_end + s->first;
-    if (last > extent_end)
-        last = extent_end;
-    uint64_t from = vt_record_offset(s, i) / page * page, to = vt_record_offset(s, last - 1) + s->record_bytes;
+    uint64_t from = vt_record_offset(s, i) / page * page, to = vt_record_offset(s, end - 1) + s->record_bytes;
     madvise(w->base + from, to - from, MADV_POPULATE_WRITE);
-    w->events_ready = last;
     errno = saved;
-}
-
-void *vt_writer_find(struct vt_writer *w, enum vt_section section, uint64_t i)
-{
-    const struct vt_section_entry *s = &vt_writer_header(w)->section[section];
-    uint64_t offset = vt_record_offset(s, i), block = (i >> __builtin_ctz(s->first)) + 1;
-    unsigned e = 63u - (unsigned)__builtin_clzll(block);
-    if (offset) {
-        struct vt_writer_run *run = &w->recent[section];
-        run->first = (uint64_t)s->first * ((1ull << e) - 1);
-        run->count = (uint64_t)s->first << e;
-        run->at = w->base + s->extent[e];
-        run->record_bytes = s->record_bytes;
-    }
-    return w->base + offset;
 }
 
 static bool has_extent(const struct vt_section_entry *s, uint64_t i)
@@ -223,21 +172,33 @@ static bool may_grow(const struct vt_writer *w, const struct vt_section_entry *s
            (w->state == VT_WRITER_FILE && w->file_bytes + bytes <= vt_writer_header(w)->limit_bytes);
 }
 
-struct vt_event *vt_writer_next_event(struct vt_writer *w)
+/* The events that are ready are used up: the next ones of the extent, or the first of the next extent, or of the ring. */
+struct vt_event *vt_writer_more_events(struct vt_writer *w)
 {
     struct vt_section_entry *s = &vt_writer_header(w)->section[VT_EVENTS];
-    uint64_t i = s->count < s->limit ? s->count : w->events_next < s->limit ? w->events_next : 0; /* count % limit */
-    bool there = i - w->recent[VT_EVENTS].first < w->recent[VT_EVENTS].count;
-    if (!there && !has_extent(s, i) && (!may_grow(w, s, i) || !ensure(w, s, i))) { /* wrap at what there is */
+    uint64_t i = w->events_end < s->limit ? w->events_end : 0;
+    if (!s->limit)
+        return NULL;
+    if (!has_extent(s, i) && (!may_grow(w, s, i) || !ensure(w, s, i))) { /* wrap at what there is */
         s->limit = i;
         if (!i)
             return NULL;
         i = 0;
     }
-    if (s->count == i && i >= w->events_ready)
-        prepare_events(w, s, i);
-    w->events_next = i + 1;
-    return vt_writer_at(w, VT_EVENTS, i);
+    uint64_t end = s->first;
+    while (end <= i)
+        end = 2 * end + s->first;
+    if (end > s->limit)
+        end = s->limit;
+    if (s->count == i) { /* the first round */
+        if (end > i + EVENTS_AHEAD)
+            end = i + EVENTS_AHEAD;
+        prepare_events(w, s, i, end);
+    }
+    w->events_end = end;
+    w->event = vt_writer_at(w, VT_EVENTS, i);
+    w->event_end = w->event + (end - i);
+    return w->event++;
 }
 
 /* Strings lie in one section of bytes. One that does not fit into the rest of an extent starts in the next. */

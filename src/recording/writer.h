@@ -28,11 +28,37 @@ enum vt_writer_state {
     VT_WRITER_MEMORY   /* there is no file */
 };
 
-/* Records in a row, where those of a section were used last: extents never move, so what is here stays true. */
-struct vt_writer_run {
-    uint64_t first, count;
-    unsigned char *at;
-    uint64_t record_bytes;
+/* Each section's records: their size, how many the first extent holds (a power of two), and the share of the file that they may
+ * take: at most limit_bytes / share; 0: vt_writer_open says. Here, because where a record lies is worked out from constants. */
+static const struct vt_writer_shape {
+    uint32_t record_bytes, first;
+    unsigned share;
+} vt_writer_shapes[VT_SECTION_COUNT] = {
+    [VT_STRINGS] = {1, 65536, 16},
+    [VT_MODULES] = {sizeof(struct vt_module), 64, 64},
+    [VT_FRAMES] = {sizeof(struct vt_frame), 4096, 8},
+    [VT_SITES] = {sizeof(struct vt_site), 128, 8},
+    [VT_TOTALS] = {sizeof(struct vt_total), 64, 64},
+    [VT_SCOPES] = {sizeof(struct vt_scope), 64, 64},
+    [VT_TIMELINES] = {sizeof(struct vt_timeline), 2, 32},
+    [VT_LIVE] = {sizeof(struct vt_slot), 1024, 0},
+    [VT_EVENTS] = {sizeof(struct vt_event), 4096, 0},
+    [VT_MOMENTS] = {sizeof(struct vt_moment), 32, 64},
+    [VT_MOMENT_TOTALS] = {sizeof(struct vt_moment_total), 128, 64},
+    [VT_MOMENT_SITES] = {sizeof(struct vt_moment_site), 1024, 16},
+    [VT_MOMENT_SLOTS] = {sizeof(struct vt_slot), 1024, 16},
+    [VT_FAILURES] = {sizeof(struct vt_failure), 32, 64},
+    [VT_DEVICES] = {sizeof(struct vt_device), 16, 64},
+    [VT_POOLS] = {sizeof(struct vt_pool), 64, 64},
+    [VT_THREADS] = {sizeof(struct vt_thread), 128, 64},
+    [VT_STREAMS] = {sizeof(struct vt_stream), 128, 64},
+    [VT_CODES] = {sizeof(struct vt_code), 256, 32},
+    [VT_NAMES] = {sizeof(struct vt_frame_name), 1024, 16},
+    [VT_ALLOCATORS] = {sizeof(struct vt_allocator), 16, 64},
+    [VT_STEPS] = {sizeof(struct vt_step), 256, 64},
+    [VT_USAGES] = {sizeof(struct vt_usage), 16, 64},
+    [VT_PROCESSES] = {sizeof(struct vt_process_bytes), 64, 64},
+    [VT_PROGRAMS] = {sizeof(struct vt_program), 64, 64},
 };
 
 struct vt_writer {
@@ -40,12 +66,12 @@ struct vt_writer {
     uint64_t reserved_bytes; /* address space behind base */
     uint64_t file_bytes;     /* end of the last extent that is in the file */
     uint64_t memory_bytes;   /* end of the last extent that is in memory only; starts at the file's limit */
-    uint64_t events_ready;   /* events up to this number of the first round have their pages */
-    uint64_t events_next;    /* place of the next event, if the ring is full */
+    struct vt_event *event;     /* the next place of the event ring */
+    struct vt_event *event_end; /* the first one behind it that is not ready to be written */
+    uint64_t events_end;        /* its index */
     uint64_t device, inode;  /* identity of the file: a path can come to name another one */
     int error;               /* errno of the call that took the disk away; 0: none */
     enum vt_writer_state state;
-    struct vt_writer_run recent[VT_SECTION_COUNT];
     char path[VT_PATH_MAX]; /* absolute; empty: no file */
 };
 
@@ -73,17 +99,14 @@ static inline struct vt_header *vt_writer_header(const struct vt_writer *w)
     return (struct vt_header *)w->base;
 }
 
-/* Behind vt_writer_at. */
-void *vt_writer_find(struct vt_writer *w, enum vt_section section, uint64_t i);
-
-/* Record i, which must have been appended before. */
+/* Record i, which must have been appended before. vt_record_offset in constants, and without its checks. */
 static inline void *vt_writer_at(const struct vt_writer *w, enum vt_section section, uint64_t i)
 {
-    const struct vt_writer_run *run = &w->recent[section];
-    uint64_t k = i - run->first;
-    if (__builtin_expect(k < run->count, 1))
-        return run->at + k * run->record_bytes;
-    return vt_writer_find((struct vt_writer *)w, section, i);
+    const struct vt_writer_shape *shape = &vt_writer_shapes[section];
+    uint64_t block = (i >> __builtin_ctz(shape->first)) + 1;
+    unsigned e = 63u - (unsigned)__builtin_clzll(block);
+    uint64_t before = ((uint64_t)shape->first << e) - shape->first;
+    return w->base + vt_writer_header(w)->section[section].extent[e] + (i - before) * shape->record_bytes;
 }
 
 /*
@@ -109,8 +132,16 @@ void vt_writer_publish_many(struct vt_writer *w, enum vt_section section, uint64
  */
 bool vt_writer_reserve(struct vt_writer *w, enum vt_section section, uint64_t count);
 
-/* The next place of the event ring; publish as usual. NULL if there is no room at all. */
-VT_HOT struct vt_event *vt_writer_next_event(struct vt_writer *w);
+/* Behind vt_writer_next_event. */
+struct vt_event *vt_writer_more_events(struct vt_writer *w);
+
+/* The next place of the event ring, to be published as usual before the next call. NULL if there is no room at all. */
+static inline struct vt_event *vt_writer_next_event(struct vt_writer *w)
+{
+    if (__builtin_expect(w->event < w->event_end, 1))
+        return w->event++;
+    return vt_writer_more_events(w);
+}
 
 /* Stores a string (no interning) and returns its id; 0 for NULL, the empty string or lack of room. At most 65,535
  * bytes are kept. */

@@ -347,10 +347,10 @@ static void make_sites(void)
         s->key = (struct vt_site_key){VT_LEVEL_DRIVER, kind,
                                       kind == VT_KIND_PINNED ? (int16_t)-1 : (int16_t)(i / 4 % 2), 1};
         s->scope = model_scope_of(&s->key);
-        assert_int_equal(vt_site_find(&s->key, i * 77), VT_NONE);
-        s->index = vt_site_add(&s->key, i * 77, 0, 0);
+        assert_int_equal(vt_site_find(vt_site_hash(&s->key, i * 77)), VT_NONE);
+        s->index = vt_site_add(&s->key, vt_site_hash(&s->key, i * 77), 0, 0);
         assert_int_equal(s->index, i);
-        assert_int_equal(vt_site_find(&s->key, i * 77), i);
+        assert_int_equal(vt_site_find(vt_site_hash(&s->key, i * 77)), i);
         s->points = realloc(s->points, 2 * EVENTS * sizeof *s->points);
         assert_non_null(s->points);
     }

@@ -11,7 +11,7 @@
 #include "preload/context.h"
 #include "preload/track.h"
 
-static int open_captures; /* begun and not ended, all threads */
+int vt_graph_open_captures; /* begun and not ended, all threads */
 static int open_global;   /* of them, those in the mode `global` */
 static uint32_t captures; /* begun so far */
 
@@ -66,7 +66,7 @@ static CUgraph capture_graph(CUstream stream, bool per_thread)
 
 bool vt_graph_captures(CUstream stream, bool per_thread, void **graph)
 {
-    if (__atomic_load_n(&open_captures, __ATOMIC_ACQUIRE) <= 0 || !is_capturing(stream, per_thread))
+    if (!vt_graph_may_capture() || !is_capturing(stream, per_thread))
         return false;
     *graph = capture_graph(stream, per_thread);
     return true;
@@ -333,7 +333,7 @@ static void capture_begun(CUresult r, CUstreamCaptureMode mode)
         own.global++;
         __atomic_fetch_add(&open_global, 1, __ATOMIC_ACQ_REL);
     }
-    __atomic_fetch_add(&open_captures, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&vt_graph_open_captures, 1, __ATOMIC_ACQ_REL);
 }
 
 static void leave_capture(void)
@@ -344,8 +344,8 @@ static void leave_capture(void)
         own.global--;
         __atomic_fetch_sub(&open_global, 1, __ATOMIC_ACQ_REL);
     }
-    if (__atomic_sub_fetch(&open_captures, 1, __ATOMIC_ACQ_REL) < 0)
-        __atomic_store_n(&open_captures, 0, __ATOMIC_RELEASE);
+    if (__atomic_sub_fetch(&vt_graph_open_captures, 1, __ATOMIC_ACQ_REL) < 0)
+        __atomic_store_n(&vt_graph_open_captures, 0, __ATOMIC_RELEASE);
 }
 
 /* A capture ends whatever the call returns, unless there was none on this stream. */
@@ -358,7 +358,7 @@ static void capture_ended(CUresult r)
 uint16_t vt_graph_capture(void)
 {
     uint32_t number;
-    if (__atomic_load_n(&open_captures, __ATOMIC_ACQUIRE) <= 0)
+    if (!vt_graph_may_capture())
         return 0;
     if (own.open > 0)
         number = own.number;
@@ -397,7 +397,7 @@ void vt_graph_forget(void)
     families = NULL;
     executables = addresses = NULL;
     tracked = 0;
-    open_captures = open_global = 0;
+    vt_graph_open_captures = open_global = 0;
     own.open = own.global = 0;
     captures = 0;
 }

@@ -18,6 +18,14 @@ bool vt_graph_captures(CUstream stream, bool per_thread, void **graph);
  */
 uint16_t vt_graph_capture(void);
 
+extern int vt_graph_open_captures; /* in all threads */
+
+/* False: vt_graph_capture() is 0. */
+static inline bool vt_graph_may_capture(void)
+{
+    return __atomic_load_n(&vt_graph_open_captures, __ATOMIC_ACQUIRE) > 0;
+}
+
 /* An allocation belongs to a graph: it ends when the graph and all that was instantiated from it are gone. */
 void vt_graph_owns(void *graph, uint64_t address);
 

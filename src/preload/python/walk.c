@@ -119,16 +119,15 @@ INLINE uint32_t next_frame(struct evaluations *e, bool marked)
     return flags;
 }
 
-/* An entry frame, behind `count` frames: returns the hash of the stack so far. */
-INLINE uint64_t entry_frame(struct evaluations *e, struct vt_python_stack *stack, unsigned count, uint64_t hash)
+/* An entry frame, behind `count` frames. */
+INLINE void entry_frame(struct evaluations *e, struct vt_python_stack *stack, unsigned count)
 {
     if (!e->open) {
         add_empty(e);
-        return hash;
+        return;
     }
     e->open = false;
     stack->frame[count - 1].evaluation |= VT_PYTHON_ENTRY;
-    return mix(hash, VT_PYTHON_ENTRY);
 }
 
 /* --- the walk --- */
@@ -145,19 +144,35 @@ struct last_file {
     uint64_t mark;
 };
 
-/* Since 3.12 the interpreter numbers its code objects: which one lies at an address is told by that, and what else is needed
- * of one is read when the stack turns out to be new (vt_python_complete). */
-INLINE uint64_t add_frame(const struct vt_py_layout *at, struct vt_python_frame *out, const void *code, int32_t offset,
-                          uint32_t evaluation, uint64_t hash, struct last_file *last)
+/* Since 3.12 the interpreter numbers its code objects: with its number, the place where it is at tells a frame from all others.
+ * So that the hash of a stack can be had without its frames (vt_python_quick), every link of the chain goes into it as it
+ * comes, also those of which no frame is made. */
+#define ENTRY ((const void *)3) /* in the place of an instruction */
+INLINE uint32_t number_of(const struct vt_py_layout *at, const void *code)
 {
-    uint32_t version = at->code_version != VT_PY_NONE ? vt_py_get32(code, at->code_version) : 0;
+    return at->code_version != VT_PY_NONE ? vt_py_get32(code, at->code_version) : 0;
+}
+
+/* Each step is a permutation of the hash so far, so stacks that differ in one frame never meet. (mix() would wait longer for
+ * its product's upper half than for all the rest of a frame.) */
+INLINE uint64_t hash_numbered(uint64_t hash, const void *instr, uint32_t number)
+{
+    uint64_t h = (hash ^ pointer(instr) ^ number * 0xd1b54a32d192ed03ull) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 32;
+}
+
+/* What else is needed of a numbered one is read when the stack turns out to be new (vt_python_complete). */
+INLINE uint64_t add_frame(const struct vt_py_layout *at, enum frames kind, struct vt_python_frame *out, const void *code,
+                          int32_t offset, uint32_t evaluation, uint64_t hash, struct last_file *last)
+{
+    uint32_t version = number_of(at, code);
     out->code = code;
     out->offset = offset;
     out->version = version;
     out->evaluation = evaluation;
     out->file = NULL;
-    if (__builtin_expect(version != 0, 1))
-        return mix(hash ^ pointer(code), (uint64_t)(version ^ evaluation) << 32 | (uint32_t)offset);
+    if (__builtin_expect(version != 0, 1)) /* of a copy of the instructions, the place means something else in each thread */
+        return kind == ENTERED ? hash : mix(hash ^ pointer(code), (uint64_t)(version ^ evaluation) << 32 | (uint32_t)offset);
     out->file = vt_py_get(code, at->code_file);
     out->table = vt_py_get(code, at->code_table);
     out->first_line = (int32_t)vt_py_get32(code, at->code_first_line);
@@ -183,14 +198,19 @@ INLINE void walk_frames(const struct vt_py *py, const struct vt_py_layout *at, e
         uint8_t owner = kind != OBJECTS ? here[at->frame_owner] : 0;
         frame = vt_py_get(here, at->frame_back);
         if (kind >= ENTERED && owner >= VT_PY_OWNER_SHIM) {
-            if (owner == VT_PY_OWNER_SHIM)
-                hash = entry_frame(&evaluations, stack, count, hash);
+            if (owner == VT_PY_OWNER_SHIM) {
+                hash = hash_numbered(hash, ENTRY, 0);
+                entry_frame(&evaluations, stack, count);
+            }
             continue;
         }
         const void *code = vt_py_untag(vt_py_get(here, at->frame_code));
         if (!code || vt_py_get(code, at->ob_type) != py->code_type)
             break;
         bool marked = kind == MARKED && here[at->frame_entry];
+        uint32_t number = kind == ENTERED ? number_of(at, code) : 0;
+        if (number)
+            hash = hash_numbered(hash, vt_py_get(here, at->frame_instr), number);
         int32_t offset = instruction(at, kind, code, here);
         if (kind != OBJECTS && incomplete(at, code, offset, owner)) {
             if (marked)
@@ -198,10 +218,46 @@ INLINE void walk_frames(const struct vt_py *py, const struct vt_py_layout *at, e
             continue;
         }
         uint32_t evaluation = kind == OBJECTS ? 0 : next_frame(&evaluations, marked);
-        hash = add_frame(at, &stack->frame[count++], code, offset, evaluation, hash, &last);
+        hash = add_frame(at, kind, &stack->frame[count++], code, offset, evaluation, hash, &last);
     }
     stack->count = count;
     stack->hash = hash;
+}
+
+/* Frames lie below one another in the interpreter's own stack, mostly. Each says where the next is, so without this a walk waits
+ * for every line of it that the program has pushed out of the cache. */
+#define AHEAD 448
+
+/* walk_frames for a stack that has been seen: the same hash, no frames. False: it has to be taken. */
+INLINE bool walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, unsigned depth, const void *thread,
+                         uint64_t *hash)
+{
+    const void *frame = first_frame(at, thread), *code_type = py->code_type;
+    uint64_t h = 0;
+    unsigned left = depth;
+    for (unsigned links = vt_py_links(depth); frame && links; links--) {
+        const uint8_t *here = frame;
+        __builtin_prefetch(here - AHEAD);
+        uint8_t owner = here[at->frame_owner];
+        frame = vt_py_get(here, at->frame_back);
+        if (__builtin_expect(owner >= VT_PY_OWNER_SHIM, 0)) {
+            h = owner == VT_PY_OWNER_SHIM ? hash_numbered(h, ENTRY, 0) : h;
+            continue;
+        }
+        const void *code = vt_py_get(here, at->frame_code);
+        if (at->minor >= 14)
+            code = vt_py_untag(code);
+        if (!code || (at->minor > 12 && vt_py_get(code, at->ob_type) != code_type)) /* 3.12: f_code, and nothing else */
+            break;
+        uint32_t number = number_of(at, code);
+        if (__builtin_expect(!number, 0))
+            return false;
+        h = hash_numbered(h, vt_py_get(here, at->frame_instr), number);
+        if (!--left)
+            break;
+    }
+    *hash = h;
+    return left != depth;
 }
 
 /* The usual versions with their offsets as constants: that halves the instructions of a frame. */
@@ -233,7 +289,7 @@ static bool has_other_interpreters(const struct vt_py *py)
 
 /* A thread without a state (NULL), or whose state may be gone: Py_Finalize frees the states of other threads and leaves
  * them their pointers. So: first the pointer, then the question. *own: it is the thread's first, with its id. */
-static const void *thread_state(const struct vt_py *py, bool *own)
+static __attribute__((hot)) const void *thread_state(const struct vt_py *py, bool *own)
 {
     const void *first = py->this_thread();
     const void *thread = first && has_other_interpreters(py) ? vt_py_running_state(py, first) : first;
@@ -243,7 +299,7 @@ static const void *thread_state(const struct vt_py *py, bool *own)
 
 /* A thread that never runs Python (PyTorch's backward threads have a state, though) would be checked for ever, by two system
  * calls an allocation: its empty stack counts once another thread's stacks have shown that the layout is right. */
-static bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
+static __attribute__((hot)) bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
 {
     bool sound;
     if (proven_stacks >= CHECKED_STACKS)
@@ -271,6 +327,24 @@ void vt_python_take(struct vt_python_stack *stack, unsigned depth)
     if (thread && depth && checked(py, thread, own, depth))
         walk(py, thread, stack, depth);
     errno = saved;
+}
+
+bool vt_python_quick(unsigned depth, uint64_t *hash)
+{
+    struct vt_py *py = vt_py();
+    bool own;
+    if (!vt_py_readable(py) || py->plain < 12 || !depth)
+        return false;
+    if (depth > VT_PYTHON_FRAMES)
+        depth = VT_PYTHON_FRAMES;
+    const void *thread = thread_state(py, &own);
+    if (!thread || proven_stacks < CHECKED_STACKS || !checked(py, thread, own, depth))
+        return false;
+    if (py->plain == 12)
+        return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_12], depth, thread, hash);
+    if (py->plain == 13)
+        return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_13], depth, thread, hash);
+    return py->plain == 14 && walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_14], depth, thread, hash);
 }
 
 bool vt_python_complete(struct vt_python_frame *frame)

@@ -12,6 +12,7 @@
 
 #include "preload/failure.h"
 #include "preload/report.h"
+#include "preload/tensor.h"
 #include "preload/torch/real.h"
 #include "preload/torch/scopes.h"
 #include "preload/torch/table.h"
@@ -30,9 +31,10 @@ struct telling {
     const void *caller;
 };
 
-/* Index of the device's record, in the recording of the process of that generation + 1. With the state lock held. */
+/* The device's record, in the recording of the process of that generation + 1. With the state lock held. */
 static struct {
-    uint32_t generation, index;
+    uint32_t generation;
+    struct vt_allocator *at;
 } records[DEVICES];
 
 static bool direct; /* there were tensors that are the driver's allocations */
@@ -44,36 +46,45 @@ static bool has_record(int16_t device)
     return __atomic_load_n(&records[device].generation, __ATOMIC_RELAXED) == vt_state.generation + 1;
 }
 
-static VT_HOT struct vt_allocator *record_at(int16_t device)
+static inline struct vt_allocator *record_at(int16_t device)
 {
-    return has_record(device) ? vt_writer_at(&vt_state.writer, VT_ALLOCATORS, records[device].index) : NULL;
+    return __builtin_expect(has_record(device), 1) ? records[device].at : NULL;
 }
 
-/* The record, made at its first use; NULL: no room. `library` is the path of the allocator. With the lock held. */
-static VT_HOT struct vt_allocator *record_of(int16_t device, const char *library)
+/* Behind record_of: the record, made at its first use; NULL: no room. `library` is the path of the allocator. With the lock held. */
+static __attribute__((noinline)) struct vt_allocator *new_record(int16_t device, const char *library)
 {
     uint64_t index;
-    struct vt_allocator *a = record_at(device);
-    if (a || !(a = vt_writer_append(&vt_state.writer, VT_ALLOCATORS, &index)))
-        return a;
+    struct vt_allocator *a = vt_writer_append(&vt_state.writer, VT_ALLOCATORS, &index);
+    if (!a)
+        return NULL;
     a->name = vt_intern(library);
     a->device = device;
     a->framework = VT_FRAMEWORK_TORCH;
     vt_writer_publish(&vt_state.writer, VT_ALLOCATORS);
-    records[device].index = (uint32_t)index;
+    records[device].at = a;
     __atomic_store_n(&records[device].generation, vt_state.generation + 1, __ATOMIC_RELAXED);
     return a;
 }
 
-/* The path of the object that contains an address, for a device's first record; "" later. Without a lock. */
-static const char *library_at(const void *address, int16_t device)
+static inline struct vt_allocator *record_of(int16_t device, const char *library)
+{
+    struct vt_allocator *a = record_at(device);
+    return a ? a : new_record(device, library);
+}
+
+/* The path of the object that contains an address, for a device's first record; "" later. Without a lock; keeps errno. */
+static __attribute__((noinline)) const char *library_at(const void *address, int16_t device)
 {
     struct vt_object o;
-    return !has_record(device) && vt_object_at(address, &o) && o.name ? o.name : "";
+    int saved = errno;
+    const char *name = !has_record(device) && vt_object_at(address, &o) && o.name ? o.name : "";
+    errno = saved;
+    return name;
 }
 
 /* One report: our sum changes by `change`, and the allocator has so many bytes after it. */
-static VT_HOT void compare(struct vt_allocator *a, const struct telling *told, int64_t change)
+static inline void compare(struct vt_allocator *a, const struct telling *told, int64_t change)
 {
     a->reports++;
     a->sum_bytes += (uint64_t)change;
@@ -96,11 +107,19 @@ static VT_HOT void compare(struct vt_allocator *a, const struct telling *told, i
 
 /* --- blocks --- */
 
-static inline __attribute__((always_inline)) void block_out(const struct telling *told)
+/* The report is compared with the books; with the lock held, which is given back. */
+static inline void settle(const struct telling *told, int64_t change, const char *library)
+{
+    struct vt_allocator *r = record_of(told->device, library);
+    if (r)
+        compare(r, told, change);
+}
+
+/* From a place that is not known yet, or where a native stack is wanted. */
+static __attribute__((noinline)) void block_out_from(const struct vt_site_key *key, const struct telling *told)
 {
     uint32_t site;
     struct vt_taken_stack t;
-    struct vt_site_key key = {VT_LEVEL_TENSOR, VT_KIND_DEVICE, told->device, vt_torch_label()};
     struct vt_alloc a = {.kind = VT_KIND_DEVICE,
                          .space = VT_SPACE_TENSOR,
                          .level = VT_LEVEL_TENSOR,
@@ -109,47 +128,63 @@ static inline __attribute__((always_inline)) void block_out(const struct telling
                          .address = told->key,
                          .bytes = (uint64_t)told->bytes,
                          .requested = (uint64_t)told->bytes};
+    int saved = errno;
     vt_take_tensor(&t);
     const char *library = library_at(told->caller, told->device);
+    if (vt_lock_with_site(key, &t, &site)) {
+        uint64_t before = vt_book(&a, site);
+        settle(told, told->bytes - (int64_t)before, library);
+        if (vt_tls.pending)
+            vt_failure_served();
+        vt_state_unlock();
+    }
+    errno = saved;
+}
+
+static inline __attribute__((always_inline)) void block_out(const struct telling *told)
+{
+    uint64_t stack;
+    struct vt_site_key key = {VT_LEVEL_TENSOR, VT_KIND_DEVICE, told->device, vt_torch_label()};
     vt_tls.torch_total = 0; /* what it was told of the device's memory is old now */
-    if (!vt_lock_with_site(&key, &t, &site))
+    bool usual = vt_tensor_stack(&stack) && has_record(told->device) &&
+                 vt_tensor_begin(&key, stack, told->key, (uint64_t)told->bytes);
+    if (__builtin_expect(!usual, 0)) {
+        block_out_from(&key, told);
         return;
-    uint64_t before = vt_book(&a, site);
-    struct vt_allocator *r = record_of(told->device, library);
-    if (r)
-        compare(r, told, told->bytes - (int64_t)before);
-    if (vt_tls.pending)
+    }
+    settle(told, told->bytes, "");
+    if (__builtin_expect(vt_tls.pending != 0, 0))
         vt_failure_served();
-    vt_state_unlock();
+    vt_state_leave();
 }
 
 /* A block that was not seen handed out: the allocator may have had it before we saw anything, or its report was missed.
  * Its own total says which; only in the first case it was part of ours. */
-static int64_t unknown_block(struct vt_allocator *a, const struct telling *told)
+static __attribute__((noinline)) void unknown_block(const struct telling *told, const char *library)
 {
+    struct vt_allocator *a = record_of(told->device, library);
+    if (!a)
+        return;
     a->unknown_frees++;
     a->unknown_bytes += (uint64_t)-told->bytes;
     bool first = !a->reports, ours = a->base_bytes + a->sum_bytes + (uint64_t)told->bytes == told->allocated;
-    return told->has_totals && (first || ours) ? told->bytes : 0;
+    compare(a, told, told->has_totals && (first || ours) ? told->bytes : 0);
 }
 
-static void block_back(const struct telling *told)
+static inline __attribute__((always_inline)) void block_back(const struct telling *told)
 {
-    struct vt_freeing f;
-    const char *library = library_at(told->caller, told->device);
-    if (!vt_state_recording())
-        return;
+    uint64_t bytes;
+    const char *library = "";
+    if (__builtin_expect(!has_record(told->device), 0))
+        library = library_at(told->caller, told->device);
     vt_watch_finalizing();
-    if (!vt_state_lock(false))
+    if (__builtin_expect(!vt_state_enter(), 0) && !vt_state_lock(false))
         return;
-    f.space = VT_SPACE_TENSOR; /* what vt_take_off reads; an initializer would cost more than the rest */
-    f.key = told->key;
-    f.free_stack = f.free_python = 0;
-    bool known = vt_take_off(&f, VT_KINDS(VT_KIND_DEVICE));
-    struct vt_allocator *r = record_of(told->device, library);
-    if (r)
-        compare(r, told, known ? -(int64_t)f.slot.bytes : unknown_block(r, told));
-    vt_state_unlock();
+    if (__builtin_expect(vt_tensor_end(told->key, &bytes), 1))
+        settle(told, -(int64_t)bytes, library);
+    else
+        unknown_block(told, library);
+    vt_state_leave();
 }
 
 static bool records_now(void)
@@ -169,14 +204,12 @@ static VT_HOT __attribute__((noinline)) void usage(void *block, int64_t bytes, u
                                                    int16_t device, bool has_totals, const void *caller)
 {
     struct telling told = {(uint64_t)(uintptr_t)block, bytes, has_totals, allocated, reserved, device, caller};
-    int saved = errno;
-    if (!records_now() || !bytes)
+    if (__builtin_expect(!records_now(), 0))
         return;
     if (bytes > 0)
         block_out(&told);
-    else
+    else if (__builtin_expect(bytes < 0, 1))
         block_back(&told);
-    errno = saved;
 }
 
 /* --- requests that are refused --- */
