@@ -28,11 +28,6 @@ void vt_state_unlock(void)
 {
 }
 
-bool vt_state_recording(void)
-{
-    return vt_state.writer.state != VT_WRITER_CLOSED;
-}
-
 uint64_t vt_now(void)
 {
     return now;

@@ -206,6 +206,7 @@ static VT_HOT __attribute__((noinline)) void usage(void *block, int64_t bytes, u
     struct telling told = {(uint64_t)(uintptr_t)block, bytes, has_totals, allocated, reserved, device, caller};
     if (__builtin_expect(!records_now(), 0))
         return;
+    vt_tensor_expect(told.key);
     if (bytes > 0)
         block_out(&told);
     else if (__builtin_expect(bytes < 0, 1))
