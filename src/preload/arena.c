@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "preload/hot.h"
+
 #define CHUNK (1u << 20)
 #define SMALL_MAX 4096u
 #define SIZES (SMALL_MAX / 16 + 1)
@@ -21,7 +23,7 @@ static struct mapping all = {&all, &all, 0, 0};
 static void *free_list[SIZES];
 static char *cut, *cut_end;
 
-int vt_arena_failed;
+VT_HOT_DATA int vt_arena_failed;
 
 static void *map(size_t bytes)
 {

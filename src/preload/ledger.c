@@ -11,6 +11,7 @@
 
 #include "preload/arena.h"
 #include "preload/figures.h"
+#include "preload/hot.h"
 #include "preload/phase.h"
 #include "preload/range.h"
 #include "preload/resolve.h"
@@ -28,7 +29,7 @@ struct site_entry {
 static struct site_entry *sites;
 
 struct vt_recent_site vt_recent_sites[1u << VT_RECENT_BITS];
-struct vt_book vt_books[VT_BOOKS];
+VT_HOT_DATA struct vt_book vt_books[VT_BOOKS];
 
 static uint32_t overflow_of[VT_LEVEL_COUNT][VT_KIND_COUNT]
                            [DEVICES + 1]; /* index + 1: where allocations go when no site can be added */

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #include "preload/arena.h"
+#include "preload/hot.h"
 #include "preload/state.h"
 
 #define GRAVES 65536u
 #define FIRST_CAPACITY 1024u
 
 static struct vt_node none; /* the table while it has no entries */
-struct vt_live_table vt_live = {.nodes = &none};
+VT_HOT_DATA struct vt_live_table vt_live = {.nodes = &none};
 static struct vt_grave *graves;
 
 static uint64_t capacity(void)

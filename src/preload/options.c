@@ -6,10 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "preload/hot.h"
 #include "preload/process.h"
 #include "preload/warn.h"
 
-struct vt_known_options vt_known_options;
+VT_HOT_DATA struct vt_known_options vt_known_options;
 
 enum option {
     DIR_,

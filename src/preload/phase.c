@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "preload/hot.h"
 #include "preload/ledger.h"
 #include "preload/range.h"
 #include "preload/state.h"
@@ -26,8 +27,8 @@ static __thread struct {
 } scopes;
 
 __thread struct vt_phase_tls vt_phase_tls;
-uint32_t vt_phase_backward;
-struct vt_phase_times vt_phase_times;
+VT_HOT_DATA uint32_t vt_phase_backward;
+VT_HOT_DATA struct vt_phase_times vt_phase_times;
 
 static const void *trainer;     /* the thread whose changes of phase begin stretches; NULL: any */
 static bool framework_is_named; /* its threads have been seen to carry its names */

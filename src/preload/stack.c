@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "preload/hot.h"
 #include "preload/mappings.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
@@ -173,7 +174,7 @@ static int read_counts(struct dl_phdr_info *info, size_t size, void *to)
     return 1; /* the first object is enough: the counts are global */
 }
 
-uint64_t vt_stack_salt_now;
+VT_HOT_DATA uint64_t vt_stack_salt_now;
 
 void vt_stack_check_objects(void)
 {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "preload/arena.h"
+#include "preload/hot.h"
 #include "preload/jax/jax.h"
 #include "preload/options.h"
 #include "preload/process.h"
@@ -19,7 +20,7 @@
 #include "preload/warn.h"
 
 __thread struct vt_tls vt_tls;
-struct vt_state vt_state;
+VT_HOT_DATA struct vt_state vt_state;
 
 static inline void pause_briefly(void)
 {

@@ -8,6 +8,7 @@
 #define VT_PRELOAD_TRACK_H
 
 #include "preload/call.h"
+#include "preload/hot.h"
 #include "preload/ledger.h"
 #include "preload/live.h"
 #include "preload/nccl/communicator.h"

@@ -14,10 +14,6 @@
 
 #include "vramtrack/recording.h"
 
-/* On the path of every tensor. The linker puts these functions side by side: spread over the library, they were on a dozen pages
- * and as many entries of the processor's tables, which the program needs itself. */
-#define VT_HOT __attribute__((hot))
-
 #define VT_PATH_MAX 4096
 
 /* How the recording left the disk, or never reached it. */

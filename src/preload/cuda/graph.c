@@ -9,9 +9,10 @@
 
 #include "preload/arena.h"
 #include "preload/context.h"
+#include "preload/hot.h"
 #include "preload/track.h"
 
-int vt_graph_open_captures; /* begun and not ended, all threads */
+VT_HOT_DATA int vt_graph_open_captures; /* begun and not ended, all threads */
 static int open_global;   /* of them, those in the mode `global` */
 static uint32_t captures; /* begun so far */
 

@@ -15,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "preload/hot.h"
 #include "preload/resolve.h"
 
-struct vt_py *vt_py_current;
+VT_HOT_DATA struct vt_py *vt_py_current;
 
 /* Threads that look at the same time find the same; each fills a place of its own, and one is published. */
-static struct vt_py candidates[8];
+static VT_HOT_DATA struct vt_py candidates[8];
 static unsigned candidates_used;
 
 #ifdef VT_PYTHON_TEST_SHIFT

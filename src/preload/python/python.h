@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "preload/hot.h"
+
 #define VT_PYTHON_FRAMES 128
 #define VT_PYTHON_NOWHERE INT32_MIN /* which instruction runs can't be told */
 
@@ -41,13 +43,13 @@ void vt_python_prepare(void);
 
 /* The calling thread's Python stack, at most `depth` frames; count 0 if there is none or it can't be read. No lock, no
  * malloc, no system call but for a thread's first stacks, which are read through process_vm_readv and checked. Keeps errno. */
-__attribute__((hot)) void vt_python_take(struct vt_python_stack *stack, unsigned depth);
+void vt_python_take(struct vt_python_stack *stack, unsigned depth);
 
 /* The hash that vt_python_take would find, without the frames, which a stack that is known needs no more: a third of its
  * instructions. False: take it (there are no frames, or this interpreter can't be read this way: before 3.12, or free-threaded).
  * A frame that is being set up counts as one of `depth` here, so a deeper stack that has one can be hashed differently; it is
  * then taken as often as it comes. As safe as vt_python_take, keeps errno, makes no system call. */
-__attribute__((hot)) bool vt_python_quick(unsigned depth, uint64_t *hash);
+VT_HOT bool vt_python_quick(unsigned depth, uint64_t *hash);
 
 /* Reads what the walk left out of a frame. Only while the call that took the stack has not returned. False: not readable. */
 bool vt_python_complete(struct vt_python_frame *frame);
@@ -58,7 +60,7 @@ bool vt_python_describe(const struct vt_python_frame *frame, char *file, size_t 
                         size_t function_size, int32_t *line);
 
 /* Is the interpreter shutting down (Py_Finalize has begun)? False if there is none. A plain function call, no lock. */
-__attribute__((hot)) bool vt_python_finalizing(void);
+VT_HOT bool vt_python_finalizing(void);
 
 /* "CPython 3.12.3", or why no frames are read: one line for the recording. Never NULL. */
 const char *vt_python_status(void);

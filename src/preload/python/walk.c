@@ -289,7 +289,7 @@ static bool has_other_interpreters(const struct vt_py *py)
 
 /* A thread without a state (NULL), or whose state may be gone: Py_Finalize frees the states of other threads and leaves
  * them their pointers. So: first the pointer, then the question. *own: it is the thread's first, with its id. */
-static __attribute__((hot)) const void *thread_state(const struct vt_py *py, bool *own)
+static VT_HOT const void *thread_state(const struct vt_py *py, bool *own)
 {
     const void *first = py->this_thread();
     const void *thread = first && has_other_interpreters(py) ? vt_py_running_state(py, first) : first;
@@ -299,7 +299,7 @@ static __attribute__((hot)) const void *thread_state(const struct vt_py *py, boo
 
 /* A thread that never runs Python (PyTorch's backward threads have a state, though) would be checked for ever, by two system
  * calls an allocation: its empty stack counts once another thread's stacks have shown that the layout is right. */
-static __attribute__((hot)) bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
+static VT_HOT bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
 {
     bool sound;
     if (proven_stacks >= CHECKED_STACKS)

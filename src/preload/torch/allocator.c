@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "preload/failure.h"
+#include "preload/hot.h"
 #include "preload/report.h"
 #include "preload/tensor.h"
 #include "preload/torch/real.h"
@@ -32,7 +33,7 @@ struct telling {
 };
 
 /* The device's record, in the recording of the process of that generation + 1. With the state lock held. */
-static struct {
+static VT_HOT_DATA struct {
     uint32_t generation;
     struct vt_allocator *at;
 } records[DEVICES];

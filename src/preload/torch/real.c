@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "preload/hot.h"
 #include "preload/loaded.h"
 #include "preload/stack.h"
 
-struct vt_loaded_function vt_torch_found[VT_T_COUNT];
+VT_HOT_DATA struct vt_loaded_function vt_torch_found[VT_T_COUNT];
 
 const struct vt_torch_name vt_torch_names[VT_T_COUNT] = {
 #define X(name, library) {#name, library},
