@@ -15,6 +15,7 @@
 
 #include "preload/hot.h"
 #include "preload/mappings.h"
+#include "preload/recall.h"
 #include "preload/resolve.h"
 #include "preload/state.h"
 
@@ -80,6 +81,13 @@ static bool use_libunwind(void)
     if (!f)
         return false;
     unwinder = "libunwind";
+#ifdef __x86_64__
+    vt_unwind_steps.context = (int (*)(void *))vt_real_dlsym(h, "_Ux86_64_getcontext");
+    vt_unwind_steps.begin = (int (*)(void *, void *))vt_real_dlsym(h, "_ULx86_64_init_local");
+    vt_unwind_steps.step = (int (*)(void *))vt_real_dlsym(h, "_ULx86_64_step");
+    if (vt_unwind_steps.context && vt_unwind_steps.begin && vt_unwind_steps.step)
+        vt_unwind_steps.get = (int (*)(void *, int, uint64_t *))vt_real_dlsym(h, "_ULx86_64_get_reg");
+#endif
     __atomic_store_n(&vt_unwind, f, __ATOMIC_RELEASE);
     return true;
 }

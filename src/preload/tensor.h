@@ -13,6 +13,7 @@
 #include "preload/live.h"
 #include "preload/options.h"
 #include "preload/python/python.h"
+#include "preload/recall.h"
 
 static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t bytes, uint32_t site, uint16_t stream, uint64_t now)
 {
@@ -47,27 +48,38 @@ static inline void vt_tensor_expect(uint64_t address)
     __builtin_prefetch(&header->request);
 }
 
-/* Without the lock: the hash of the stack that a tensor is known by (vt_take_tensor). False: it has to be taken. */
-static inline bool vt_tensor_stack(uint64_t *hash)
+/* What a tensor's stack is known by: as struct vt_taken_stack, without the frames. */
+struct vt_tensor_stack {
+    uint64_t hash;
+    bool native; /* not Python's: to be recalled from `at` */
+    struct vt_call_place at;
+};
+
+/* Without the lock, as vt_take_tensor does it. False: it has to be taken. */
+static inline bool vt_tensor_stack(struct vt_tensor_stack *s)
 {
     const struct vt_options *o = vt_options();
-    *hash = 0;
+    s->hash = 0;
+    s->native = false;
     if (__builtin_expect(o->both && o->native, 0))
         return false;
-    return __builtin_expect(o->python, 1) ? vt_python_quick(o->depth, hash) : !o->native;
+    enum vt_python_quick python = o->python ? vt_python_quick(o->depth, &s->hash) : VT_PYTHON_NO_FRAMES;
+    s->native = python == VT_PYTHON_NO_FRAMES && o->native;
+    return __builtin_expect(python != VT_PYTHON_TAKE, 1);
 }
 
-/* Books a tensor of kind device from the stack with this hash. True: booked, and the state lock is held. False: nothing was
- * done, and it is not. */
-static inline bool vt_tensor_begin(const struct vt_site_key *key, uint64_t stack_hash, uint64_t address, uint64_t bytes)
+/* Books a tensor of kind device from this stack. True: booked, and the state lock is held. False: nothing was done, and it
+ * is not. */
+static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tensor_stack *from, uint64_t address, uint64_t bytes)
 {
     uint32_t index, site = VT_NONE;
     struct vt_slot *slot;
     struct vt_node *place;
-    uint64_t hash = vt_site_hash(key, stack_hash);
     if (__builtin_expect(!vt_state_enter(), 0))
         return false;
-    bool usual = !(place = vt_live_place(VT_SPACE_TENSOR, address))->slot && !vt_graph_may_capture() &&
+    bool recalled = !from->native || vt_recall(&from->at, &from->hash);
+    uint64_t hash = vt_site_hash(key, from->native ? from->hash ^ vt_stack_salt() : from->hash);
+    bool usual = recalled && !(place = vt_live_place(VT_SPACE_TENSOR, address))->slot && !vt_graph_may_capture() &&
                  (site = vt_site_find(hash)) != VT_NONE && (slot = vt_live_take_slot(&index)) != NULL;
     if (__builtin_expect(!usual, 0)) {
         vt_state_leave();

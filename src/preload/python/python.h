@@ -45,11 +45,17 @@ void vt_python_prepare(void);
  * malloc, no system call but for a thread's first stacks, which are read through process_vm_readv and checked. Keeps errno. */
 void vt_python_take(struct vt_python_stack *stack, unsigned depth);
 
+enum vt_python_quick {
+    VT_PYTHON_TAKE,       /* vt_python_take has to be asked */
+    VT_PYTHON_NO_FRAMES,  /* it would find none */
+    VT_PYTHON_FRAMES_SEEN /* it would find frames with this hash */
+};
+
 /* The hash that vt_python_take would find, without the frames, which a stack that is known needs no more: a third of its
- * instructions. False: take it (there are no frames, or this interpreter can't be read this way: before 3.12, or free-threaded).
- * A frame that is being set up counts as one of `depth` here, so a deeper stack that has one can be hashed differently; it is
- * then taken as often as it comes. As safe as vt_python_take, keeps errno, makes no system call. */
-VT_HOT bool vt_python_quick(unsigned depth, uint64_t *hash);
+ * instructions. Frames can't be read this way before 3.12, nor where the interpreter is free-threaded. A frame that is being
+ * set up counts as one of `depth` here, so a deeper stack that has one can be hashed differently; it is then taken as often
+ * as it comes. As safe as vt_python_take, keeps errno, makes no system call for a thread whose stacks were checked. */
+VT_HOT enum vt_python_quick vt_python_quick(unsigned depth, uint64_t *hash);
 
 /* Reads what the walk left out of a frame. Only while the call that took the stack has not returned. False: not readable. */
 bool vt_python_complete(struct vt_python_frame *frame);

@@ -228,9 +228,9 @@ INLINE void walk_frames(const struct vt_py *py, const struct vt_py_layout *at, e
  * for every line of it that the program has pushed out of the cache. */
 #define AHEAD 448
 
-/* walk_frames for a stack that has been seen: the same hash, no frames. False: it has to be taken. */
-INLINE bool walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, unsigned depth, const void *thread,
-                         uint64_t *hash)
+/* walk_frames for a stack that has been seen: the same hash, no frames. */
+INLINE enum vt_python_quick walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, unsigned depth, const void *thread,
+                                         uint64_t *hash)
 {
     const void *frame = first_frame(at, thread), *code_type = py->code_type;
     uint64_t h = 0;
@@ -251,13 +251,13 @@ INLINE bool walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, 
             break;
         uint32_t number = number_of(at, code);
         if (__builtin_expect(!number, 0))
-            return false;
+            return VT_PYTHON_TAKE;
         h = hash_numbered(h, vt_py_get(here, at->frame_instr), number);
         if (!--left)
             break;
     }
     *hash = h;
-    return left != depth;
+    return left != depth ? VT_PYTHON_FRAMES_SEEN : VT_PYTHON_NO_FRAMES;
 }
 
 /* The usual versions with their offsets as constants: that halves the instructions of a frame. */
@@ -329,22 +329,28 @@ void vt_python_take(struct vt_python_stack *stack, unsigned depth)
     errno = saved;
 }
 
-bool vt_python_quick(unsigned depth, uint64_t *hash)
+enum vt_python_quick vt_python_quick(unsigned depth, uint64_t *hash)
 {
     struct vt_py *py = vt_py();
     bool own;
-    if (!vt_py_readable(py) || py->plain < 12 || !depth)
-        return false;
+    if (!vt_py_readable(py) || !depth)
+        return VT_PYTHON_NO_FRAMES;
     if (depth > VT_PYTHON_FRAMES)
         depth = VT_PYTHON_FRAMES;
     const void *thread = thread_state(py, &own);
-    if (!thread || proven_stacks < CHECKED_STACKS || !checked(py, thread, own, depth))
-        return false;
+    if (!thread)
+        return VT_PYTHON_NO_FRAMES;
+    if (proven_stacks < CHECKED_STACKS)
+        return VT_PYTHON_TAKE;
+    if (!checked(py, thread, own, depth))
+        return VT_PYTHON_NO_FRAMES;
     if (py->plain == 12)
         return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_12], depth, thread, hash);
     if (py->plain == 13)
         return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_13], depth, thread, hash);
-    return py->plain == 14 && walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_14], depth, thread, hash);
+    if (py->plain == 14)
+        return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_14], depth, thread, hash);
+    return first_frame(&py->at, thread) ? VT_PYTHON_TAKE : VT_PYTHON_NO_FRAMES;
 }
 
 bool vt_python_complete(struct vt_python_frame *frame)

@@ -29,7 +29,7 @@ struct telling {
     bool has_totals; /* not before 1.10 */
     uint64_t allocated, reserved;
     int16_t device;
-    const void *caller;
+    struct vt_call_place at;
 };
 
 /* The device's record, in the recording of the process of that generation + 1. With the state lock held. */
@@ -129,10 +129,14 @@ static __attribute__((noinline)) void block_out_from(const struct vt_site_key *k
                          .address = told->key,
                          .bytes = (uint64_t)told->bytes,
                          .requested = (uint64_t)told->bytes};
+    struct vt_stack_places places = {.count = 0};
     int saved = errno;
     vt_take_tensor(&t);
-    const char *library = library_at(told->caller, told->device);
+    if (t.stack.count && !t.python.count)
+        vt_recall_measure(&told->at, &t.stack, &places);
+    const char *library = library_at(told->at.ip, told->device);
     if (vt_lock_with_site(key, &t, &site)) {
+        vt_recall_learn(&told->at, &t.stack, &places);
         uint64_t before = vt_book(&a, site);
         settle(told, told->bytes - (int64_t)before, library);
         if (vt_tls.pending)
@@ -144,11 +148,11 @@ static __attribute__((noinline)) void block_out_from(const struct vt_site_key *k
 
 static inline __attribute__((always_inline)) void block_out(const struct telling *told)
 {
-    uint64_t stack;
+    struct vt_tensor_stack stack = {.at = told->at};
     struct vt_site_key key = {VT_LEVEL_TENSOR, VT_KIND_DEVICE, told->device, vt_torch_label()};
     vt_tls.torch_total = 0; /* what it was told of the device's memory is old now */
     bool usual = vt_tensor_stack(&stack) && has_record(told->device) &&
-                 vt_tensor_begin(&key, stack, told->key, (uint64_t)told->bytes);
+                 vt_tensor_begin(&key, &stack, told->key, (uint64_t)told->bytes);
     if (__builtin_expect(!usual, 0)) {
         block_out_from(&key, told);
         return;
@@ -177,7 +181,7 @@ static inline __attribute__((always_inline)) void block_back(const struct tellin
     uint64_t bytes;
     const char *library = "";
     if (__builtin_expect(!has_record(told->device), 0))
-        library = library_at(told->caller, told->device);
+        library = library_at(told->at.ip, told->device);
     vt_watch_finalizing();
     if (__builtin_expect(!vt_state_enter(), 0) && !vt_state_lock(false))
         return;
@@ -202,9 +206,9 @@ static inline int16_t device_of(uint64_t word)
 }
 
 static VT_HOT __attribute__((noinline)) void usage(void *block, int64_t bytes, uint64_t allocated, uint64_t reserved,
-                                                   int16_t device, bool has_totals, const void *caller)
+                                                   int16_t device, bool has_totals, struct vt_call_place at)
 {
-    struct telling told = {(uint64_t)(uintptr_t)block, bytes, has_totals, allocated, reserved, device, caller};
+    struct telling told = {(uint64_t)(uintptr_t)block, bytes, has_totals, allocated, reserved, device, at};
     if (__builtin_expect(!records_now(), 0))
         return;
     vt_tensor_expect(told.key);
@@ -380,6 +384,8 @@ void vt_torch_direct(const struct vt_alloc *a, struct vt_taken_stack *t)
 
 /* --- what libc10_cuda is bound to; the names say which arguments they have (table.h) --- */
 
+#define PLACE ((struct vt_call_place){__builtin_dwarf_cfa(), __builtin_return_address(0)})
+
 #define USAGE(name, totals, parameters, arguments, allocated, reserved)                           \
     VT_EXPORT void name parameters;                                                               \
     VT_EXPORT VT_HOT void name parameters                                                         \
@@ -387,7 +393,7 @@ void vt_torch_direct(const struct vt_alloc *a, struct vt_taken_stack *t)
         typedef void function parameters;                                                         \
         int16_t index = device_of(device);                                                        \
         if (index >= 0)                                                                           \
-            usage(block, bytes, allocated, reserved, index, totals, __builtin_return_address(0)); \
+            usage(block, bytes, allocated, reserved, index, totals, PLACE);                       \
         function *real = (function *)vt_torch_real(VT_T_##name);                                  \
         if (real)                                                                                 \
             real arguments;                                                                       \
