@@ -75,6 +75,21 @@ os._exit(0)
                 self.assertEqual((languages(1), languages(3)), (main, elsewhere))
                 self.assertEqual(sum(s["alloc_calls"] for s in sites), 4)
 
+    def test_stacks_that_are_recognised(self):
+        """Native stacks that come again are known by their return addresses: each still counts for itself."""
+        self.python("torch.torch_ways_elsewhere(0, 3000)\nos._exit(0)\n")
+        calls = {}
+        for s in self.report()["sites"]:
+            if s["level"] == "tensor":
+                names = [f.get("function") for f in s["frames"]]
+                way = [n for n in names if n and n.startswith("way_of_")]
+                self.assertEqual(len(way), 1, names)
+                number, size = calls.get(way[0], (0, 0))
+                calls[way[0]] = (number + s["alloc_calls"], size + s["total_bytes"])
+        self.assertEqual(calls, {"way_of_one": (4000, 4000 * 1024), "way_of_another": (3000, 3000 * 2048),
+                                 "way_of_any_size": (3000, 3000 * 4096)})
+        self.assert_no_mismatch()
+
     def test_other_devices_and_other_types(self):
         """Each device has its books; what is not CUDA's is nobody's."""
         self.python('''\

@@ -309,6 +309,38 @@ API void torch_pairs_elsewhere(int device, size_t bytes, long pairs)
     std::thread(torch_pairs, device, bytes, pairs).join();
 }
 
+/* On a thread without Python: requests by two ways that are alike but for the function (their frames have the same size, so that
+ * the innermost frames lie at the same places), by turns, and by a third whose frame has another size each time. */
+static void *volatile escaped;
+#define WAY(name)                                                                 \
+    extern "C" __attribute__((noinline)) void name(int device, size_t bytes)      \
+    {                                                                             \
+        torch_free(device, torch_malloc(device, bytes, nullptr), nullptr);        \
+        escaped = nullptr;                                                        \
+    }
+WAY(way_of_one)
+WAY(way_of_another)
+
+extern "C" __attribute__((noinline)) void way_of_any_size(int device, size_t bytes, long i)
+{
+    escaped = __builtin_alloca(16 + static_cast<size_t>(i % 7) * 64);
+    torch_free(device, torch_malloc(device, bytes, nullptr), nullptr);
+    escaped = nullptr;
+}
+
+API void torch_ways_elsewhere(int device, long rounds)
+{
+    std::thread([=] {
+        for (long i = 0; i < rounds; i++) {
+            way_of_one(device, 1024);
+            way_of_another(device, 2048);
+            if (i % 3 == 0)
+                way_of_one(device, 1024);
+            way_of_any_size(device, 4096, i);
+        }
+    }).join();
+}
+
 /* The same without an allocator behind the reports: what the reports cost alone. */
 API void torch_report_pairs(int device, long pairs)
 {

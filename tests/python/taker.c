@@ -72,18 +72,39 @@ VT_EXPORT const char *status(void)
     return vt_python_status();
 }
 
+/* How many stacks the quick way has recognised. */
+static int quick_answers;
+VT_EXPORT int quick(void)
+{
+    return __atomic_load_n(&quick_answers, __ATOMIC_RELAXED);
+}
+
 VT_EXPORT int finalizing(void)
 {
     return vt_python_finalizing();
 }
 
-/* The caller's stack into out; how many frames, or -1 if errno was changed or a frame could not be named. */
+/* What vt_python_quick says of a stack that was just taken is so, or it has to be taken. A stack that was cut may be hashed
+ * otherwise: frames that are being set up are counted there. */
+static bool quick_agrees(const struct vt_python_stack *stack, unsigned depth)
+{
+    uint64_t hash = 0;
+    enum vt_python_quick quick = vt_python_quick(depth, &hash);
+    bool same = quick == VT_PYTHON_FRAMES_SEEN ? stack->count && (hash == stack->hash || stack->count == depth)
+                                               : quick == VT_PYTHON_TAKE || !stack->count;
+    __atomic_add_fetch(&quick_answers, quick == VT_PYTHON_FRAMES_SEEN && hash == stack->hash, __ATOMIC_RELAXED);
+    return same;
+}
+
+/* The caller's stack into out; how many frames, or -1 if errno was changed, a frame could not be named or the quick way sees
+ * another stack. */
 VT_EXPORT int take(struct described *out, unsigned depth)
 {
     struct vt_python_stack stack;
     errno = 4711;
     vt_python_take(&stack, depth);
-    if (errno != 4711)
+    bool agrees = quick_agrees(&stack, depth);
+    if (errno != 4711 || !agrees)
         return -1;
     for (unsigned i = 0; i < stack.count; i++)
         if (!vt_python_describe(&stack.frame[i], out[i].file, sizeof out[i].file, out[i].function,
@@ -139,6 +160,8 @@ VT_EXPORT int remember(unsigned depth)
     static struct known table[KNOWN];
     struct vt_python_stack stack;
     vt_python_take(&stack, depth);
+    if (!quick_agrees(&stack, depth))
+        return 2;
     return stack.count ? seen(table, stack.hash, described_hash(stack.frame, stack.count)) : 0;
 }
 
