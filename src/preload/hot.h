@@ -6,7 +6,7 @@
 #ifndef VT_PRELOAD_HOT_H
 #define VT_PRELOAD_HOT_H
 
-#define VT_HOT __attribute__((hot))                   /* a function */
+#define VT_HOT __attribute__((hot))                    /* a function */
 #define VT_HOT_DATA __attribute__((section("vt_hot"))) /* what it reads and writes */
 
 #endif

@@ -88,7 +88,8 @@ static inline struct vt_slot *vt_live_take_slot(uint32_t *index)
 }
 
 /* ... and the entry for it, in the empty place that was found for its key. */
-static inline void vt_live_enter(struct vt_node *place, enum vt_space space, uint64_t address, uint16_t owner, uint32_t index)
+static inline void vt_live_enter(struct vt_node *place, enum vt_space space, uint64_t address, uint16_t owner,
+                                 uint32_t index)
 {
     place->address = address;
     place->space = (uint16_t)space;

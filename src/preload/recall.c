@@ -37,7 +37,8 @@ static unsigned set_of(const struct vt_call_place *at)
 }
 
 /* No sanitizer: these are other functions' frames. */
-static inline __attribute__((no_sanitize("address", "undefined", "thread"))) const void *word(const void *base, uint32_t offset)
+static inline __attribute__((no_sanitize("address", "undefined", "thread"))) const void *word(const void *base,
+                                                                                              uint32_t offset)
 {
     return *(const void *const *)((const char *)base + offset);
 }

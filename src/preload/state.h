@@ -48,8 +48,8 @@ extern __thread struct vt_tls vt_tls;
 
 /* What every event reads comes first: on two lines of the cache. */
 struct vt_state {
-    int lock;         /* 1: held */
-    uint32_t waiting; /* threads that may be asleep until it is free */
+    int lock;            /* 1: held */
+    uint32_t waiting;    /* threads that may be asleep until it is free */
     uint32_t generation; /* counts forks: what threads remember of an older one is void */
     bool stopped;        /* an internal failure: no recording any more */
     bool ending;         /* exit has begun: bulk teardown is no longer the program's doing */

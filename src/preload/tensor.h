@@ -15,7 +15,8 @@
 #include "preload/python/python.h"
 #include "preload/recall.h"
 
-static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t bytes, uint32_t site, uint16_t stream, uint64_t now)
+static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t bytes, uint32_t site, uint16_t stream,
+                                   uint64_t now)
 {
     uint32_t thread = vt_thread_index();
     struct vt_event *e = vt_event_begin(now);
@@ -70,7 +71,8 @@ static inline bool vt_tensor_stack(struct vt_tensor_stack *s)
 
 /* Books a tensor of kind device from this stack. True: booked, and the state lock is held. False: nothing was done, and it
  * is not. */
-static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tensor_stack *from, uint64_t address, uint64_t bytes)
+static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tensor_stack *from, uint64_t address,
+                                   uint64_t bytes)
 {
     uint32_t index, site = VT_NONE;
     struct vt_slot *slot;
@@ -114,7 +116,8 @@ static inline bool vt_tensor_end(uint64_t address, uint64_t *bytes)
     *bytes = slot->bytes;
     vt_tensor_event(VT_EVENT_FREE, slot->address, slot->bytes, slot->site,
                     slot->flags & VT_SLOT_CAPTURE ? 0 : slot->stream, now);
-    vt_figures_end(vt_writer_at(&vt_state.writer, VT_SITES, slot->site), slot->bytes, slot->requested, slot->time_ns, now);
+    vt_figures_end(vt_writer_at(&vt_state.writer, VT_SITES, slot->site), slot->bytes, slot->requested, slot->time_ns,
+                   now);
     vt_live_leave(place, slot);
     return true;
 }

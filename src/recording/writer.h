@@ -58,15 +58,15 @@ static const struct vt_writer_shape {
 };
 
 struct vt_writer {
-    unsigned char *base;     /* the mapping: header at 0, record offsets count from here */
-    uint64_t reserved_bytes; /* address space behind base */
-    uint64_t file_bytes;     /* end of the last extent that is in the file */
-    uint64_t memory_bytes;   /* end of the last extent that is in memory only; starts at the file's limit */
+    unsigned char *base;        /* the mapping: header at 0, record offsets count from here */
+    uint64_t reserved_bytes;    /* address space behind base */
+    uint64_t file_bytes;        /* end of the last extent that is in the file */
+    uint64_t memory_bytes;      /* end of the last extent that is in memory only; starts at the file's limit */
     struct vt_event *event;     /* the next place of the event ring */
     struct vt_event *event_end; /* the first one behind it that is not ready to be written */
     uint64_t events_end;        /* its index */
-    uint64_t device, inode;  /* identity of the file: a path can come to name another one */
-    int error;               /* errno of the call that took the disk away; 0: none */
+    uint64_t device, inode;     /* identity of the file: a path can come to name another one */
+    int error;                  /* errno of the call that took the disk away; 0: none */
     enum vt_writer_state state;
     char path[VT_PATH_MAX]; /* absolute; empty: no file */
 };

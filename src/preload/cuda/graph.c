@@ -13,8 +13,8 @@
 #include "preload/track.h"
 
 VT_HOT_DATA int vt_graph_open_captures; /* begun and not ended, all threads */
-static int open_global;   /* of them, those in the mode `global` */
-static uint32_t captures; /* begun so far */
+static int open_global;                 /* of them, those in the mode `global` */
+static uint32_t captures;               /* begun so far */
 
 /* Captures end on the thread that began them, unless their mode is `relaxed`. */
 static __thread struct {

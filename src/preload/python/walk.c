@@ -162,8 +162,8 @@ INLINE uint64_t hash_numbered(uint64_t hash, const void *instr, uint32_t number)
 }
 
 /* What else is needed of a numbered one is read when the stack turns out to be new (vt_python_complete). */
-INLINE uint64_t add_frame(const struct vt_py_layout *at, enum frames kind, struct vt_python_frame *out, const void *code,
-                          int32_t offset, uint32_t evaluation, uint64_t hash, struct last_file *last)
+INLINE uint64_t add_frame(const struct vt_py_layout *at, enum frames kind, struct vt_python_frame *out,
+                          const void *code, int32_t offset, uint32_t evaluation, uint64_t hash, struct last_file *last)
 {
     uint32_t version = number_of(at, code);
     out->code = code;
@@ -171,8 +171,10 @@ INLINE uint64_t add_frame(const struct vt_py_layout *at, enum frames kind, struc
     out->version = version;
     out->evaluation = evaluation;
     out->file = NULL;
-    if (__builtin_expect(version != 0, 1)) /* of a copy of the instructions, the place means something else in each thread */
-        return kind == ENTERED ? hash : mix(hash ^ pointer(code), (uint64_t)(version ^ evaluation) << 32 | (uint32_t)offset);
+    if (__builtin_expect(version != 0,
+                         1)) /* of a copy of the instructions, the place means something else in each thread */
+        return kind == ENTERED ? hash
+                               : mix(hash ^ pointer(code), (uint64_t)(version ^ evaluation) << 32 | (uint32_t)offset);
     out->file = vt_py_get(code, at->code_file);
     out->table = vt_py_get(code, at->code_table);
     out->first_line = (int32_t)vt_py_get32(code, at->code_first_line);
@@ -229,8 +231,8 @@ INLINE void walk_frames(const struct vt_py *py, const struct vt_py_layout *at, e
 #define AHEAD 448
 
 /* walk_frames for a stack that has been seen: the same hash, no frames. */
-INLINE enum vt_python_quick walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, unsigned depth, const void *thread,
-                                         uint64_t *hash)
+INLINE enum vt_python_quick walk_quickly(const struct vt_py *py, const struct vt_py_layout *at, unsigned depth,
+                                         const void *thread, uint64_t *hash)
 {
     const void *frame = first_frame(at, thread), *code_type = py->code_type;
     uint64_t h = 0;

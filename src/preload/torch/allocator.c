@@ -386,17 +386,17 @@ void vt_torch_direct(const struct vt_alloc *a, struct vt_taken_stack *t)
 
 #define PLACE ((struct vt_call_place){__builtin_dwarf_cfa(), __builtin_return_address(0)})
 
-#define USAGE(name, totals, parameters, arguments, allocated, reserved)                           \
-    VT_EXPORT void name parameters;                                                               \
-    VT_EXPORT VT_HOT void name parameters                                                         \
-    {                                                                                             \
-        typedef void function parameters;                                                         \
-        int16_t index = device_of(device);                                                        \
-        if (index >= 0)                                                                           \
-            usage(block, bytes, allocated, reserved, index, totals, PLACE);                       \
-        function *real = (function *)vt_torch_real(VT_T_##name);                                  \
-        if (real)                                                                                 \
-            real arguments;                                                                       \
+#define USAGE(name, totals, parameters, arguments, allocated, reserved)     \
+    VT_EXPORT void name parameters;                                         \
+    VT_EXPORT VT_HOT void name parameters                                   \
+    {                                                                       \
+        typedef void function parameters;                                   \
+        int16_t index = device_of(device);                                  \
+        if (index >= 0)                                                     \
+            usage(block, bytes, allocated, reserved, index, totals, PLACE); \
+        function *real = (function *)vt_torch_real(VT_T_##name);            \
+        if (real)                                                           \
+            real arguments;                                                 \
     }
 
 USAGE(_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE, false, (void *block, int64_t bytes, uint64_t device),
