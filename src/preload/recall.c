@@ -60,7 +60,8 @@ VT_HOT bool vt_recall(const struct vt_call_place *at, uint64_t *hash)
         if (k->cfa != at->cfa || k->ip != at->ip || k->salt != vt_stack_salt() || !is_here(k, at->cfa))
             continue;
         *hash = k->hash;
-        credit += credit < MOST;
+        int now = __atomic_load_n(&credit, __ATOMIC_RELAXED); /* one that is taken meanwhile may be lost: no matter */
+        __atomic_store_n(&credit, now + (now < MOST), __ATOMIC_RELAXED);
         return true;
     }
     return false;

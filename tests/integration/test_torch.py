@@ -77,7 +77,12 @@ os._exit(0)
 
     def test_stacks_that_are_recognised(self):
         """Native stacks that come again are known by their return addresses: each still counts for itself."""
-        self.python("torch.torch_ways_elsewhere(0, 3000)\nos._exit(0)\n")
+        self.python('''\
+threads = [threading.Thread(target=torch.torch_ways_elsewhere, args=(i % 2, 1500)) for i in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+os._exit(0)
+''')
         calls = {}
         for s in self.report()["sites"]:
             if s["level"] == "tensor":
@@ -86,9 +91,10 @@ os._exit(0)
                 self.assertEqual(len(way), 1, names)
                 number, size = calls.get(way[0], (0, 0))
                 calls[way[0]] = (number + s["alloc_calls"], size + s["total_bytes"])
-        self.assertEqual(calls, {"way_of_one": (4000, 4000 * 1024), "way_of_another": (3000, 3000 * 2048),
-                                 "way_of_any_size": (3000, 3000 * 4096)})
+        self.assertEqual(calls, {"way_of_one": (8000, 8000 * 1024), "way_of_another": (6000, 6000 * 2048),
+                                 "way_of_any_size": (6000, 6000 * 4096)})
         self.assert_no_mismatch()
+        self.assert_no_mismatch(1)
 
     def test_other_devices_and_other_types(self):
         """Each device has its books; what is not CUDA's is nobody's."""
