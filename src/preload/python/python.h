@@ -52,9 +52,10 @@ enum vt_python_quick {
 };
 
 /* The hash that vt_python_take would find, without the frames, which a stack that is known needs no more: a third of its
- * instructions. Frames can't be read this way before 3.12, nor where the interpreter is free-threaded. A frame that is being
- * set up counts as one of `depth` here, so a deeper stack that has one can be hashed differently; it is then taken as often
- * as it comes. As safe as vt_python_take, keeps errno, makes no system call for a thread whose stacks were checked. */
+ * instructions. Frames can't be read this way before 3.12, nor where each thread runs copies of the instructions (free-threaded
+ * since 3.14). A frame that is being set up counts as one of `depth` here, so a deeper stack that has one can be hashed
+ * differently; it is then taken as often as it comes. As safe as vt_python_take, keeps errno, makes no system call for a thread
+ * whose stacks were checked. */
 VT_HOT enum vt_python_quick vt_python_quick(unsigned depth, uint64_t *hash);
 
 /* Reads what the walk left out of a frame. Only while the call that took the stack has not returned. False: not readable. */

@@ -352,6 +352,8 @@ enum vt_python_quick vt_python_quick(unsigned depth, uint64_t *hash)
         return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_13], depth, thread, hash);
     if (py->plain == 14)
         return walk_quickly(py, &vt_py_layouts[VT_PY_TABLE_14], depth, thread, hash);
+    if (py->at.minor >= 12 && py->at.code_tlbc == VT_PY_NONE)
+        return walk_quickly(py, &py->at, depth, thread, hash);
     return first_frame(&py->at, thread) ? VT_PYTHON_TAKE : VT_PYTHON_NO_FRAMES;
 }
 

@@ -108,7 +108,7 @@ static inline void compare(struct vt_allocator *a, const struct telling *told, i
 
 /* --- blocks --- */
 
-/* The report is compared with the books; with the lock held, which is given back. */
+/* The report is compared with the books. With the lock held. */
 static inline void settle(const struct telling *told, int64_t change, const char *library)
 {
     struct vt_allocator *r = record_of(told->device, library);
@@ -116,8 +116,9 @@ static inline void settle(const struct telling *told, int64_t change, const char
         compare(r, told, change);
 }
 
-/* From a place that is not known yet, or where a native stack is wanted. */
-static __attribute__((noinline)) void block_out_from(const struct vt_site_key *key, const struct telling *told)
+/* From a place that is not known yet, or where the stack has to be taken. `learn`: a native one that was not recognised. */
+static __attribute__((noinline)) void block_out_from(const struct vt_site_key *key, const struct telling *told,
+                                                     bool learn)
 {
     uint32_t site;
     struct vt_taken_stack t;
@@ -129,10 +130,11 @@ static __attribute__((noinline)) void block_out_from(const struct vt_site_key *k
                          .address = told->key,
                          .bytes = (uint64_t)told->bytes,
                          .requested = (uint64_t)told->bytes};
-    struct vt_stack_places places = {.count = 0};
+    struct vt_stack_places places;
     int saved = errno;
     vt_take_tensor(&t);
-    if (t.stack.count && !t.python.count)
+    places.count = 0;
+    if (learn && !t.python.count)
         vt_recall_measure(&told->at, &t.stack, &places);
     const char *library = library_at(told->at.ip, told->device);
     if (vt_lock_with_site(key, &t, &site)) {
@@ -154,7 +156,7 @@ static inline __attribute__((always_inline)) void block_out(const struct telling
     bool usual = vt_tensor_stack(&stack) && has_record(told->device) &&
                  vt_tensor_begin(&key, &stack, told->key, (uint64_t)told->bytes);
     if (__builtin_expect(!usual, 0)) {
-        block_out_from(&key, told);
+        block_out_from(&key, told, stack.native && !stack.hash);
         return;
     }
     settle(told, told->bytes, "");
