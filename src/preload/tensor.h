@@ -35,13 +35,15 @@ static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t byte
 
 /* Has the lines fetched that booking at this address is going to need: while the stack is walked, they come. Without the lock:
  * what is read here may be old, and nothing is followed. */
-static inline void vt_tensor_expect(uint64_t address)
+static inline __attribute__((no_sanitize("thread"))) void vt_tensor_expect(uint64_t address)
 {
     struct vt_node *nodes = __atomic_load_n(&vt_live.nodes, __ATOMIC_RELAXED);
     uint64_t h = (address ^ (uint64_t)VT_SPACE_TENSOR << 56) * 0x9e3779b97f4a7c15ull;
     __builtin_prefetch(&nodes[(h ^ h >> 32) & __atomic_load_n(&vt_live.mask, __ATOMIC_RELAXED)]);
     __builtin_prefetch(__atomic_load_n(&vt_state.writer.event, __ATOMIC_RELAXED), 1);
     const struct vt_header *header = vt_header();
+    if (!header)
+        return;
     __builtin_prefetch(&header->last_ns, 1);
     __builtin_prefetch(&header->section[VT_SITES].extent);
     __builtin_prefetch(&header->section[VT_LIVE].extent);
