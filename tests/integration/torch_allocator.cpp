@@ -311,7 +311,7 @@ API void torch_pairs_elsewhere(int device, size_t bytes, long pairs)
 
 /* On a thread without Python: requests by two ways that are alike but for the function (their frames have the same size, so that
  * the innermost frames lie at the same places), by turns, and by a third whose frame has another size each time. */
-static void *volatile escaped;
+static thread_local void *volatile escaped;
 #define WAY(name)                                                                 \
     extern "C" __attribute__((noinline)) void name(int device, size_t bytes)      \
     {                                                                             \
