@@ -43,10 +43,15 @@ struct vt_live_table {
 };
 extern struct vt_live_table vt_live;
 
-static inline uint64_t vt_live_home(enum vt_space space, uint64_t address)
+static inline uint64_t vt_live_hash(enum vt_space space, uint64_t address)
 {
     uint64_t h = (address ^ (uint64_t)space << 56) * 0x9e3779b97f4a7c15ull;
-    return (h ^ h >> 32) & vt_live.mask;
+    return h ^ h >> 32;
+}
+
+static inline uint64_t vt_live_home(enum vt_space space, uint64_t address)
+{
+    return vt_live_hash(space, address) & vt_live.mask;
 }
 
 /* The entry of this key, or the empty one where it would go. */

@@ -31,7 +31,7 @@ static inline void pause_briefly(void)
 #endif
 }
 
-/* A mutex of the C library costs a tensor 30 ns more: more code, and locked instructions to set it free. */
+/* A mutex of the C library costs a tensor 30 ns more: more code, and a locked instruction to set it free. */
 void vt_state_wait(void)
 {
     static const struct timespec doze = {0, VT_STATE_DOZE_NS};

@@ -38,8 +38,8 @@ static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t byte
 static inline __attribute__((no_sanitize("thread"))) void vt_tensor_expect(uint64_t address)
 {
     struct vt_node *nodes = __atomic_load_n(&vt_live.nodes, __ATOMIC_RELAXED);
-    uint64_t h = (address ^ (uint64_t)VT_SPACE_TENSOR << 56) * 0x9e3779b97f4a7c15ull;
-    __builtin_prefetch(&nodes[(h ^ h >> 32) & __atomic_load_n(&vt_live.mask, __ATOMIC_RELAXED)]);
+    uint64_t mask = __atomic_load_n(&vt_live.mask, __ATOMIC_RELAXED);
+    __builtin_prefetch(&nodes[vt_live_hash(VT_SPACE_TENSOR, address) & mask]);
     __builtin_prefetch(__atomic_load_n(&vt_state.writer.event, __ATOMIC_RELAXED), 1);
     const struct vt_header *header = vt_header();
     if (!header)
