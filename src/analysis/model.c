@@ -127,7 +127,7 @@ static int take_totals(struct vt_model *m)
 static void at_peak(const struct vt_reading *r, struct vt_site_row *row)
 {
     const struct vt_scope *scope = vt_reading_scope(r, row->record->scope);
-    bool stamped = !scope || scope->epoch == row->record->peak_epoch;
+    bool stamped = !scope || (uint32_t)scope->epoch == row->record->peak_epoch;
 
     row->at_peak_bytes = stamped ? row->record->at_peak_bytes : row->record->live_bytes;
     row->at_peak_count = stamped ? row->record->at_peak_count : row->record->live_count;

@@ -46,6 +46,7 @@ static inline void vt_timeline_draw(struct vt_timeline *t, uint64_t before, uint
         t->bucket[b].max = high;
 }
 
+/* The live figures change by so much. */
 static inline void vt_figures_change(struct vt_site *s, const struct vt_book *book, uint64_t bytes, uint64_t requested,
                                      uint64_t count, uint64_t now)
 {
@@ -53,10 +54,10 @@ static inline void vt_figures_change(struct vt_site *s, const struct vt_book *bo
     struct vt_scope *c = book->scope;
     if (__builtin_expect(now >> s->history_shift != s->history_count, 0))
         vt_history_advance(s, now);
-    if (__builtin_expect(s->peak_epoch != c->epoch, 0))
+    if (__builtin_expect(s->peak_epoch != (uint32_t)c->epoch, 0))
         vt_peak_settle(s, c);
     s->live_bytes += bytes;
-    s->live_count += count;
+    s->live_count += (uint32_t)count;
     s->requested_bytes += requested;
     s->last_ns = now;
     t->live_bytes += bytes;
@@ -83,11 +84,9 @@ static inline void vt_figures_raise_peaks(struct vt_site *s, const struct vt_boo
     }
 }
 
-/* An allocation of the site begins. */
-static inline void vt_figures_begin(struct vt_site *s, uint64_t bytes, uint64_t requested, uint64_t now)
+/* Behind vt_figures_change: an allocation of the site began. */
+static inline void vt_figures_began(struct vt_site *s, const struct vt_book *book, uint64_t bytes, uint64_t now)
 {
-    const struct vt_book *book = vt_book_of(s);
-    vt_figures_change(s, book, bytes, requested, 1, now);
     s->alloc_calls++;
     s->total_bytes += bytes;
     book->total->alloc_calls++;
@@ -95,11 +94,10 @@ static inline void vt_figures_begin(struct vt_site *s, uint64_t bytes, uint64_t 
     vt_figures_raise_peaks(s, book, now);
 }
 
-/* One that began at `born` was freed. */
-static inline void vt_figures_end(struct vt_site *s, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now)
+/* Behind vt_figures_change: one that began at `born` was freed. */
+static inline void vt_figures_ended(struct vt_site *s, const struct vt_book *book, uint64_t bytes, uint64_t born,
+                                    uint64_t now)
 {
-    const struct vt_book *book = vt_book_of(s);
-    vt_figures_change(s, book, -bytes, -requested, -1ull, now);
     s->free_calls++;
     s->lifetime_ns += now - born;
     struct vt_fate_sum *e = &s->ended[vt_phase_fate(born)];

@@ -118,14 +118,24 @@ uint32_t vt_total_index(uint8_t level, uint8_t kind, int16_t device)
     return (uint32_t)i;
 }
 
-uint32_t vt_site_look_up(uint64_t hash)
+const struct vt_recent_site vt_no_site;
+
+const struct vt_recent_site *vt_site_look_up(uint64_t hash, uint64_t key)
 {
     struct site_entry *e = NULL;
     HASH_FIND(hh, sites, &hash, sizeof hash, e);
     if (!e)
-        return VT_NONE;
-    vt_recent_sites[hash >> (64 - VT_RECENT_BITS)] = (struct vt_recent_site){hash, e->index + 1};
-    return e->index;
+        return &vt_no_site;
+    struct vt_site *s = record(VT_SITES, e->index);
+    struct vt_recent_site *r = &vt_recent_sites[key >> (64 - VT_RECENT_BITS)];
+    uint64_t line = (uint64_t)((unsigned char *)s - vt_state.writer.base) / 64;
+    if (line > UINT32_MAX) {
+        vt_arena_failed = 1; /* the recording has grown beyond 256 GiB of address space */
+        return &vt_no_site;
+    }
+    s->threads |= 1ull << (vt_thread_index() % 64);
+    *r = (struct vt_recent_site){key, e->index + 1, (uint32_t)line};
+    return r;
 }
 
 static struct vt_site *new_site(const struct vt_site_key *key, uint32_t stack, uint32_t python_stack, uint64_t *index)
@@ -239,14 +249,17 @@ void vt_peak_settle(struct vt_site *s, const struct vt_scope *c)
 {
     s->at_peak_bytes = s->live_bytes;
     s->at_peak_count = s->live_count;
-    s->peak_epoch = c->epoch;
+    s->peak_epoch = (uint32_t)c->epoch;
     for (unsigned fate = 0; fate < VT_FATE_COUNT; fate++)
         s->ended[fate].at_peak_bytes = 0;
 }
 
 void vt_book_alloc(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t now)
 {
-    vt_figures_begin(record(VT_SITES, site), bytes, requested, now);
+    struct vt_site *s = record(VT_SITES, site);
+    const struct vt_book *book = vt_book_of(s);
+    vt_figures_change(s, book, bytes, requested, 1, now);
+    vt_figures_began(s, book, bytes, now);
 }
 
 /* The phase may have changed since: then another fate gives way, and their sum stays right. */
@@ -265,12 +278,12 @@ static void not_freed(struct vt_site *s, const struct vt_scope *c, uint64_t byte
 void vt_book_free(uint32_t site, uint64_t bytes, uint64_t requested, uint64_t born, uint64_t now, enum vt_leaving how)
 {
     struct vt_site *s = record(VT_SITES, site);
-    if (how == VT_LEFT_BY_FREE) {
-        vt_figures_end(s, bytes, requested, born, now);
-        return;
-    }
     const struct vt_book *book = vt_book_of(s);
     vt_figures_change(s, book, -bytes, -requested, -1ull, now);
+    if (how == VT_LEFT_BY_FREE) {
+        vt_figures_ended(s, book, bytes, born, now);
+        return;
+    }
     s->retired++;
     book->total->retired++;
 }

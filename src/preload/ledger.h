@@ -26,23 +26,40 @@ static inline uint64_t vt_site_hash(const struct vt_site_key *k, uint64_t stack_
     return stack_hash ^ (what + 1) * 0x9e3779b97f4a7c15ull ^ around * 0xd1342543de82ef95ull;
 }
 
-/* Behind vt_site_find. */
-uint32_t vt_site_look_up(uint64_t hash);
-
-/* Sites found lately, by the upper bits of their hashes: a walk through the table costs three cache lines more. */
+/*
+ * Sites found lately, by the upper bits of their keys: a walk through the table costs three cache lines more. The key is the
+ * hash and the thread: what is found here is known to be among the site's threads already, whose word lies on another line
+ * of the cache than all that an allocation changes.
+ */
 #define VT_RECENT_BITS 12
-extern struct vt_recent_site {
-    uint64_t hash;
-    uint32_t number; /* index + 1 */
-} vt_recent_sites[1u << VT_RECENT_BITS];
+struct vt_recent_site {
+    uint64_t key;
+    uint32_t number; /* index + 1; 0: nothing here */
+    uint32_t line;   /* where in the recording, in 64 bytes */
+};
+extern struct vt_recent_site vt_recent_sites[1u << VT_RECENT_BITS];
+extern const struct vt_recent_site vt_no_site; /* number 0 */
 
-/* The index of the site with this vt_site_hash, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). */
+/* Behind vt_site_recent. */
+const struct vt_recent_site *vt_site_look_up(uint64_t hash, uint64_t key);
+
+static inline const struct vt_recent_site *vt_site_recent(uint64_t hash)
+{
+    uint64_t key = hash ^ (vt_thread_index() + 1ull) * 0xaef17502108ef2d9ull;
+    const struct vt_recent_site *r = &vt_recent_sites[key >> (64 - VT_RECENT_BITS)];
+    return __builtin_expect(r->key == key && r->number, 1) ? r : vt_site_look_up(hash, key);
+}
+
+static inline struct vt_site *vt_site_of(const struct vt_recent_site *r)
+{
+    return (struct vt_site *)(void *)(vt_state.writer.base + r->line * 64ull);
+}
+
+/* The index of the site with this vt_site_hash, or VT_NONE if it is not there yet (then vt_site_add with interned stacks). The
+ * calling thread is one of its threads from now on. */
 static inline uint32_t vt_site_find(uint64_t hash)
 {
-    const struct vt_recent_site *r = &vt_recent_sites[hash >> (64 - VT_RECENT_BITS)];
-    if (__builtin_expect(r->hash == hash && r->number, 1))
-        return r->number - 1;
-    return vt_site_look_up(hash);
+    return vt_site_recent(hash)->number - 1;
 }
 
 uint32_t vt_site_add(const struct vt_site_key *key, uint64_t hash, uint32_t stack, uint32_t python_stack);
@@ -67,9 +84,8 @@ void vt_book_event(const struct vt_event *event);
 /* The same in two steps: all fields of what vt_event_begin returns are to be written in between. NULL: no ring. */
 static inline struct vt_event *vt_event_begin(uint64_t now)
 {
-    struct vt_header *h = vt_header();
-    h->last_ns = now;
-    return h->section[VT_EVENTS].limit ? vt_writer_next_event(&vt_state.writer) : NULL;
+    vt_header()->last_ns = now;
+    return vt_writer_next_event(&vt_state.writer);
 }
 
 static inline void vt_event_end(void)

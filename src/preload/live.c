@@ -39,33 +39,29 @@ static bool make_room(void)
     vt_live.mask = bigger - 1;
     vt_live.room = bigger / 4 * 3;
     for (uint64_t i = 0; i < old_capacity; i++)
-        if (old[i].slot)
+        if (old[i].place)
             *vt_live_place((enum vt_space)old[i].space, old[i].address) = old[i];
     if (old_capacity)
         vt_arena_give(old, old_capacity * sizeof *old);
     return true;
 }
 
-static struct vt_slot *take_slot(uint32_t *index, bool *fresh)
+static struct vt_slot *take_slot(uint64_t *place, bool *fresh)
 {
     *fresh = !vt_live.free_slots;
-    if (!*fresh) {
-        *index = vt_live.free_slots - 1;
-        struct vt_slot *s = vt_writer_at(&vt_state.writer, VT_LIVE, *index);
-        vt_live.free_slots = (uint32_t)s->address;
-        return s;
-    }
+    if (!*fresh)
+        return vt_live_pop(place);
     uint64_t i;
     struct vt_slot *s = vt_writer_append(&vt_state.writer, VT_LIVE, &i);
-    *index = (uint32_t)i;
-    return s;
+    *place = s ? (uint64_t)((unsigned char *)s - vt_state.writer.base) / sizeof(uint64_t) : 0;
+    return *place >> 40 ? NULL : s;
 }
 
 struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct vt_slot *content, uint16_t owner)
 {
     bool fresh;
-    uint32_t index;
-    struct vt_slot *s = make_room() ? take_slot(&index, &fresh) : NULL;
+    uint64_t place;
+    struct vt_slot *s = make_room() ? take_slot(&place, &fresh) : NULL;
     if (!s) {
         vt_state_stop("no memory for the table of live allocations");
         return NULL;
@@ -83,7 +79,7 @@ struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct 
     if (fresh)
         vt_writer_publish(&vt_state.writer, VT_LIVE);
     struct vt_node *n = vt_live_place(space, address);
-    vt_live_enter(n, space, address, owner, index);
+    vt_live_enter(n, space, address, owner, place);
     return n;
 }
 
@@ -92,14 +88,14 @@ void vt_live_close_gap(struct vt_node *node)
 {
     struct vt_node *nodes = vt_live.nodes;
     uint64_t mask = vt_live.mask, hole = (uint64_t)(node - nodes);
-    for (uint64_t i = (hole + 1) & mask; nodes[i].slot; i = (i + 1) & mask) {
+    for (uint64_t i = (hole + 1) & mask; nodes[i].place; i = (i + 1) & mask) {
         uint64_t h = vt_live_home((enum vt_space)nodes[i].space, nodes[i].address);
         if (((i - h) & mask) < ((i - hole) & mask))
             continue; /* its home lies behind the hole */
         nodes[hole] = nodes[i];
         hole = i;
     }
-    nodes[hole].slot = 0;
+    nodes[hole].place = 0;
 }
 
 void vt_live_remove(struct vt_node *n)
@@ -111,7 +107,7 @@ struct vt_node *vt_live_containing(uint64_t address)
 {
     for (uint64_t i = 0; i < capacity(); i++) {
         struct vt_node *n = &vt_live.nodes[i];
-        if (n->slot && n->space == VT_SPACE_POINTER && address > n->address &&
+        if (n->place && n->space == VT_SPACE_POINTER && address > n->address &&
             address - n->address < vt_live_slot(n)->bytes)
             return n;
     }
@@ -122,7 +118,7 @@ void vt_live_sweep(bool (*leaves)(struct vt_node *, void *), void *argument)
 {
     /* A removal moves only nodes from behind into the place, never from behind to before it: none is passed over. */
     for (uint64_t i = 0; i < capacity(); i++)
-        while (vt_live.nodes[i].slot && leaves(&vt_live.nodes[i], argument))
+        while (vt_live.nodes[i].place && leaves(&vt_live.nodes[i], argument))
             vt_live_remove(&vt_live.nodes[i]);
 }
 

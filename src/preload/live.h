@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "preload/state.h"
 
@@ -29,17 +30,20 @@ enum vt_space {
  */
 struct vt_node {
     uint64_t address;
-    uint16_t space;
-    uint16_t owner; /* index + 1 of what it belongs to: the pool for VT_KIND_ASYNC, else the context; 0: none */
-    uint32_t slot;  /* index + 1 in VT_LIVE; 0: the entry is empty */
+    uint64_t place : 40; /* of its slot in the recording, in words from the beginning; 0: the entry is empty */
+    uint64_t
+        owner : 16; /* index + 1 of what it belongs to: the pool for VT_KIND_ASYNC, the site for a block of PyTorch's (or 0),
+                            else the context; 0: none; from VT_OWNER_FRAMEWORK on it is JAX's or TensorFlow's own number */
+    uint64_t space : 8;
 };
+#define VT_OWNER_FRAMEWORK 0xfe00u
 
 /* The table: open, with linear probing. */
 struct vt_live_table {
     struct vt_node *nodes; /* never NULL: of one empty entry at first */
     uint64_t mask;         /* entries - 1; their number is a power of two */
     uint64_t used, room;   /* no more than `room` entries are used before it grows */
-    uint32_t free_slots;   /* index + 1 of the newest free slot; a free slot's address field holds the next */
+    uint64_t free_slots;   /* place of the newest free slot; a free slot's address field holds the next */
 };
 extern struct vt_live_table vt_live;
 
@@ -58,7 +62,7 @@ static inline uint64_t vt_live_home(enum vt_space space, uint64_t address)
 static inline struct vt_node *vt_live_place(enum vt_space space, uint64_t address)
 {
     uint64_t i = vt_live_home(space, address);
-    while (vt_live.nodes[i].slot && (vt_live.nodes[i].address != address || vt_live.nodes[i].space != space))
+    while (vt_live.nodes[i].place && (vt_live.nodes[i].address != address || vt_live.nodes[i].space != space))
         i = (i + 1) & vt_live.mask;
     return &vt_live.nodes[i];
 }
@@ -66,7 +70,7 @@ static inline struct vt_node *vt_live_place(enum vt_space space, uint64_t addres
 static inline struct vt_node *vt_live_find(enum vt_space space, uint64_t address)
 {
     struct vt_node *n = vt_live_place(space, address);
-    return n->slot ? n : NULL;
+    return n->place ? n : NULL;
 }
 
 /* Adds an allocation under a key that is not taken; `slot` is copied into the recording. NULL: no memory, and recording
@@ -75,31 +79,40 @@ struct vt_node *vt_live_add(enum vt_space space, uint64_t address, const struct 
 
 void vt_live_remove(struct vt_node *node);
 
-static inline struct vt_slot *vt_live_slot(const struct vt_node *node)
+static inline struct vt_slot *vt_live_at(uint64_t place)
 {
-    return vt_writer_at(&vt_state.writer, VT_LIVE, node->slot - 1);
+    return (struct vt_slot *)(void *)(vt_state.writer.base + place * sizeof(uint64_t));
 }
 
-/* vt_live_add in two halves and in line: a free slot, to be filled, with its kind last; *index is its number. NULL if there is
- * none at hand: then vt_live_add is to be asked. */
-static inline struct vt_slot *vt_live_take_slot(uint32_t *index)
+static inline struct vt_slot *vt_live_slot(const struct vt_node *node)
 {
-    if (!vt_live.free_slots || vt_live.used >= vt_live.room)
-        return NULL;
-    *index = vt_live.free_slots - 1;
-    struct vt_slot *s = vt_writer_at(&vt_state.writer, VT_LIVE, *index);
-    vt_live.free_slots = (uint32_t)s->address;
+    return vt_live_at(node->place);
+}
+
+/* Takes the newest free slot, which there is. */
+static inline struct vt_slot *vt_live_pop(uint64_t *place)
+{
+    *place = vt_live.free_slots;
+    struct vt_slot *s = vt_live_at(*place);
+    vt_live.free_slots = s->address;
+    __builtin_prefetch(vt_live_at(vt_live.free_slots), 1); /* until it is taken, it can come */
     return s;
 }
 
-/* ... and the entry for it, in the empty place that was found for its key. */
-static inline void vt_live_enter(struct vt_node *place, enum vt_space space, uint64_t address, uint16_t owner,
-                                 uint32_t index)
+/* vt_live_add in two halves and in line: a free slot, to be filled, with its kind last. NULL if there is none at hand: then
+ * vt_live_add is to be asked. */
+static inline struct vt_slot *vt_live_take_slot(uint64_t *place)
 {
-    place->address = address;
-    place->space = (uint16_t)space;
-    place->owner = owner;
-    place->slot = index + 1;
+    return vt_live.free_slots && vt_live.used < vt_live.room ? vt_live_pop(place) : NULL;
+}
+
+/* ... and the entry for it, in the empty one that was found for its key. */
+static inline void vt_live_enter(struct vt_node *node, enum vt_space space, uint64_t address, uint16_t owner,
+                                 uint64_t place)
+{
+    uint64_t word = place | (uint64_t)owner << 40 | (uint64_t)space << 56; /* GCC puts bit-fields in one by one */
+    node->address = address;
+    memcpy((char *)node + sizeof node->address, &word, sizeof word);
     vt_live.used++;
 }
 
@@ -111,12 +124,12 @@ static inline void vt_live_leave(struct vt_node *node, struct vt_slot *slot)
 {
     __atomic_store_n(&slot->kind, VT_KIND_NONE, __ATOMIC_RELEASE);
     slot->address = vt_live.free_slots;
-    vt_live.free_slots = node->slot;
+    vt_live.free_slots = node->place;
     vt_live.used--;
-    if (vt_live.nodes[((uint64_t)(node - vt_live.nodes) + 1) & vt_live.mask].slot)
+    if (vt_live.nodes[((uint64_t)(node - vt_live.nodes) + 1) & vt_live.mask].place)
         vt_live_close_gap(node);
     else
-        node->slot = 0;
+        node->place = 0;
 }
 
 /* The live allocation of VT_SPACE_POINTER that contains an address; NULL. Walks the table: for failures only. */

@@ -15,40 +15,17 @@
 #include "preload/python/python.h"
 #include "preload/recall.h"
 
-static inline void vt_tensor_event(uint8_t type, uint64_t address, uint64_t bytes, uint32_t site, uint16_t stream,
-                                   uint64_t now)
-{
-    uint32_t thread = vt_thread_index();
-    struct vt_event *e = vt_event_begin(now);
-    if (!e)
-        return;
-    *e = (struct vt_event){.time_ns = now,
-                           .address = address,
-                           .bytes = bytes,
-                           .site = site,
-                           .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
-                           .stream = stream,
-                           .type = type,
-                           .kind = VT_KIND_DEVICE};
-    vt_event_end();
-}
-
 /* Has the lines fetched that booking at this address is going to need: while the stack is walked, they come. Without the lock:
  * what is read here may be old, and nothing is followed. */
 static inline __attribute__((no_sanitize("thread"))) void vt_tensor_expect(uint64_t address)
 {
     struct vt_node *nodes = __atomic_load_n(&vt_live.nodes, __ATOMIC_RELAXED);
     uint64_t mask = __atomic_load_n(&vt_live.mask, __ATOMIC_RELAXED);
-    __builtin_prefetch(&nodes[vt_live_hash(VT_SPACE_TENSOR, address) & mask]);
-    __builtin_prefetch(__atomic_load_n(&vt_state.writer.event, __ATOMIC_RELAXED), 1);
-    const struct vt_header *header = vt_header();
-    if (!header)
-        return;
-    __builtin_prefetch(&header->last_ns, 1);
-    __builtin_prefetch(&header->section[VT_SITES].extent);
-    __builtin_prefetch(&header->section[VT_LIVE].extent);
-    __builtin_prefetch(&header->section[VT_EVENTS], 1);
-    __builtin_prefetch(&header->request);
+    uintptr_t header = (uintptr_t)vt_header();
+    __builtin_prefetch(&nodes[vt_live_hash(VT_SPACE_TENSOR, address) & mask], 1);
+    __builtin_prefetch((const void *)(header + offsetof(struct vt_header, last_ns)), 1);
+    __builtin_prefetch((const void *)(header + offsetof(struct vt_header, section[VT_EVENTS])), 1);
+    __builtin_prefetch((const void *)(header + offsetof(struct vt_header, request)));
 }
 
 /* What a tensor's stack is known by: as struct vt_taken_stack, without the frames. */
@@ -71,20 +48,30 @@ static inline bool vt_tensor_stack(struct vt_tensor_stack *s)
     return __builtin_expect(python != VT_PYTHON_TAKE, 1);
 }
 
-/* Books a tensor of kind device from this stack. True: booked, and the state lock is held. False: nothing was done, and it
- * is not. */
-static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tensor_stack *from, uint64_t address,
-                                   uint64_t bytes)
-{
-    uint32_t index, site = VT_NONE;
+/* What changes: a tensor begins or ends. */
+struct vt_tensor_change {
     struct vt_slot *slot;
-    struct vt_node *place;
+    struct vt_site *site;
+    uint64_t now;
+};
+
+/* A tensor of kind device from this stack: its slot is filled. True: the state lock is held, and vt_tensor_book is next.
+ * False: nothing was done, and it is not. */
+static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tensor_stack *from, uint64_t address,
+                                   uint64_t bytes, struct vt_tensor_change *change)
+{
+    uint64_t place;
+    struct vt_node *node;
+    struct vt_slot *slot;
     if (__builtin_expect(!vt_state_enter(), 0))
         return false;
     bool recalled = !from->native || vt_recall(&from->at, &from->hash);
-    uint64_t hash = vt_site_hash(key, from->native ? from->hash ^ vt_stack_salt() : from->hash);
-    bool usual = recalled && !(place = vt_live_place(VT_SPACE_TENSOR, address))->slot && !vt_graph_may_capture() &&
-                 (site = vt_site_find(hash)) != VT_NONE && (slot = vt_live_take_slot(&index)) != NULL;
+    const struct vt_recent_site *recent = vt_site_recent(
+        vt_site_hash(key, from->native ? from->hash ^ vt_stack_salt() : from->hash));
+    struct vt_site *site = vt_site_of(recent);
+    __builtin_prefetch(site, 1);
+    bool usual = recalled && recent->number && !vt_graph_may_capture() &&
+                 !(node = vt_live_place(VT_SPACE_TENSOR, address))->place && (slot = vt_live_take_slot(&place)) != NULL;
     if (__builtin_expect(!usual, 0)) {
         vt_state_leave();
         return false;
@@ -93,35 +80,61 @@ static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tens
     slot->address = address;
     slot->bytes = slot->requested = bytes;
     slot->time_ns = now;
-    slot->site = site;
+    slot->site = recent->number - 1;
     slot->stream = 0;
     slot->flags = 0;
     __atomic_store_n(&slot->kind, VT_KIND_DEVICE, __ATOMIC_RELEASE);
-    vt_live_enter(place, VT_SPACE_TENSOR, address, 0, index);
-    struct vt_site *s = vt_writer_at(&vt_state.writer, VT_SITES, site);
-    vt_figures_begin(s, bytes, bytes, now);
-    s->threads |= 1ull << (vt_thread_index() % 64);
-    vt_tensor_event(VT_EVENT_ALLOC, address, bytes, site, 0, now);
+    uint16_t owner = recent->number < VT_OWNER_FRAMEWORK ? (uint16_t)recent->number : 0;
+    vt_live_enter(node, VT_SPACE_TENSOR, address, owner, place);
+    *change = (struct vt_tensor_change){slot, site, now};
     return true;
 }
 
-/* Ends the tensor of kind device at an address; *bytes is what it had. True: ended; false: there is none. With the lock held. */
-static inline bool vt_tensor_end(uint64_t address, uint64_t *bytes)
+/* The tensor of kind device at an address. True: vt_tensor_book is next, and then vt_live_leave of the entry; NULL: there is
+ * none. With the lock held. */
+static inline struct vt_node *vt_tensor_find(uint64_t address, struct vt_tensor_change *change)
 {
-    struct vt_node *place = vt_live_place(VT_SPACE_TENSOR, address);
-    if (__builtin_expect(!place->slot, 0))
-        return false;
-    struct vt_slot *slot = vt_live_slot(place);
+    struct vt_node *node = vt_live_place(VT_SPACE_TENSOR, address);
+    if (__builtin_expect(!node->place, 0))
+        return NULL;
+    struct vt_slot *slot = vt_live_slot(node);
+    __builtin_prefetch(slot, 1);
+    uint32_t index = __builtin_expect(node->owner - 1u < VT_OWNER_FRAMEWORK - 1u, 1) ? node->owner - 1u : slot->site;
+    struct vt_site *site = vt_writer_at(&vt_state.writer, VT_SITES, index);
+    __builtin_prefetch(site, 1);
+    __builtin_prefetch((const char *)site + 64, 1);
     if (__builtin_expect(slot->kind != VT_KIND_DEVICE, 0))
-        return false;
-    uint64_t now = vt_now_held();
-    *bytes = slot->bytes;
-    vt_tensor_event(VT_EVENT_FREE, slot->address, slot->bytes, slot->site,
-                    slot->flags & VT_SLOT_CAPTURE ? 0 : slot->stream, now);
-    vt_figures_end(vt_writer_at(&vt_state.writer, VT_SITES, slot->site), slot->bytes, slot->requested, slot->time_ns,
-                   now);
-    vt_live_leave(place, slot);
-    return true;
+        return NULL;
+    *change = (struct vt_tensor_change){slot, site, vt_now_held()};
+    return node;
+}
+
+/* The figures and the event of a change. With the lock held. */
+static inline void vt_tensor_book(const struct vt_tensor_change *change, bool begins)
+{
+    const struct vt_slot *slot = change->slot;
+    struct vt_site *site = change->site;
+    uint64_t now = change->now, bytes = slot->bytes, sign = begins ? 0 : -1ull; /* (x ^ sign) - sign: x or -x */
+    uint32_t thread = vt_thread_index();
+    struct vt_event *e = vt_event_begin(now);
+    if (__builtin_expect(e != NULL, 1)) {
+        *e = (struct vt_event){.time_ns = now,
+                               .address = slot->address,
+                               .bytes = bytes,
+                               .site = slot->site,
+                               .thread = thread < UINT16_MAX ? (uint16_t)thread : UINT16_MAX,
+                               .stream = slot->flags & VT_SLOT_CAPTURE ? 0 : slot->stream,
+                               .type = begins ? VT_EVENT_ALLOC : VT_EVENT_FREE,
+                               .kind = VT_KIND_DEVICE};
+        vt_event_end();
+        __builtin_prefetch(e + 2, 1); /* the next but one's, in time */
+    }
+    const struct vt_book *book = vt_book_of(site);
+    vt_figures_change(site, book, (bytes ^ sign) - sign, (slot->requested ^ sign) - sign, (1 ^ sign) - sign, now);
+    if (begins)
+        vt_figures_began(site, book, bytes, now);
+    else
+        vt_figures_ended(site, book, bytes, slot->time_ns, now);
 }
 
 #endif

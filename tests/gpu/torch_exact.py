@@ -37,7 +37,7 @@ class Recording:
         size = os.fstat(self.file.fileno()).st_size
         self.data, self.size = mmap.mmap(self.file.fileno(), size, prot=mmap.PROT_READ), size
         magic, major, minor = struct.unpack_from("<8sHH", self.data)
-        if magic != b"VRAMTRK\0" or major != 1 or minor < 2:
+        if magic != b"VRAMTRK\0" or major != 2 or minor < 4:
             raise SystemExit("not a recording that this script reads: %s" % self.path)
 
     def records(self, section):
@@ -84,7 +84,7 @@ class Recording:
         """Live bytes that the driver gave to a library: the innermost module that is neither ours nor CUDA's says whose."""
         modules, frames, held = self.records(MODULES), self.records(FRAMES), 0
         for index, at in enumerate(self.records(SITES)):
-            stack, _, _, level, kind, _, _, _, live = struct.unpack_from("<IIIBBhIIQ", self.data, at)
+            live, level, kind, stack = struct.unpack_from("<Q54xBB160xI", self.data, at)
             if level != DRIVER or not live or kind not in (DEVICE_KIND, PHYSICAL_KIND):
                 continue
             if index not in self.owners:

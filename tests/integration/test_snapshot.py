@@ -170,10 +170,10 @@ class Snapshot(top_case.Case):
 
     def test_other_formats(self):
         program = self.begin("grow 100")
-        newer = self.dead_copy(program.recording(), lambda h: h.put("major", 2))
-        self.fails("written by format version 2, this program reads 1", "snapshot", newer)
+        newer = self.dead_copy(program.recording(), lambda h: h.put("major", 3))
+        self.fails("written by format version 3, this program reads 2", "snapshot", newer)
         older = self.dead_copy(program.recording(), lambda h: h.put("minor", 3))
-        self.fails("older recorder \\(format 1.3\\), which takes no requests", "snapshot", older)
+        self.fails("older recorder \\(format 2.3\\), which takes no requests", "snapshot", older)
 
     def test_no_disk(self):
         program = self.begin("grow 100")

@@ -70,11 +70,11 @@ class Targets(Top):
 
     def test_other_formats(self):
         program = self.begin("grow 1024")
-        newer = self.dead_copy(program.recording(), lambda h: h.put("major", 2))
-        self.fails("written by format version 2, this program reads 1", "top", "--once", newer)
+        newer = self.dead_copy(program.recording(), lambda h: h.put("major", 3))
+        self.fails("written by format version 3, this program reads 2", "top", "--once", newer)
         terminal = self.top(newer)
         terminal.over(2)
-        self.assertIn("written by format version 2, this program reads 1", terminal.text())
+        self.assertIn("written by format version 3, this program reads 2", terminal.text())
         later = self.dead_copy(program.recording(), lambda h: h.put("minor", 9))
         self.assertIn("   1.00 MiB", self.command("top", "--once", later).stdout)
 

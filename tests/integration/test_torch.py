@@ -220,6 +220,43 @@ os._exit(0)
         self.assertEqual((t["alloc_calls"], t["free_calls"], t["live_count"]), (8 * 2300, 8 * 2200, 800))
         self.assert_no_mismatch(0), self.assert_no_mismatch(1)
 
+    def test_a_context_takes_no_tensors_with_it(self):
+        """What the table of live allocations notes of a tensor is its site's number, of others their context's: up to 9 here."""
+        self.python('''\
+cuda = ctypes.CDLL("libcuda.so.1")
+for again in range(2):
+    kept = [malloc(n) for n in (1000, 2000, 3000)]
+    again or [free(p) for p in kept]
+for i in range(8):
+    context = pointer()
+    assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer()), size_t(4096)) == 0 and cuda.cuCtxDestroy_v2(context) == 0
+print(torch.torch_allocated(0))
+[free(p) for p in kept[:2]]
+os._exit(0)
+''', VRAMTRACK_STACKS="off")
+        self.assertEqual(self.done.stdout, "%d\n" % (1024 + 2048 + 3072))
+        t = self.tensors(self.report())
+        self.assertEqual((t["live_bytes"], t["live_count"], t["alloc_calls"], t["free_calls"]), (3072, 1, 6, 5))
+        self.assert_no_mismatch()
+
+    def test_threads_of_a_site(self):
+        """Each thread counts where it allocates, also where another one has made the site known before."""
+        for stacks in "auto", "off":
+            with self.subTest(stacks):
+                self.setUp()
+                self.python('''\
+def work():
+    for i in range(20):
+        free(malloc(1000))
+for i in range(3):
+    t = threading.Thread(target=work)
+    t.start(), t.join()
+os._exit(0)
+''', VRAMTRACK_STACKS=stacks)
+                site, = [s for s in self.report()["sites"] if s["level"] == "tensor"]
+                self.assertEqual((site["alloc_calls"], site["free_calls"], site["threads"]), (60, 60, 3))
+
 
 class Names(vt.Case):
     """The exports are nobody's business but PyTorch's."""

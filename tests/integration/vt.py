@@ -20,13 +20,14 @@ SAN, SAN_PRELOAD = os.environ.get("SAN", ""), os.environ.get("SAN_PRELOAD", "")
 CUDA_INCLUDE = os.environ.get("CUDA_INCLUDE", "/usr/local/cuda/include")
 LIBRARY, COMMAND, SIM = (os.path.join(BUILD, n) for n in ("libvramtrack.so", "vramtrack", "sim"))
 WORK = os.path.join(BUILD, "integration")
+HEADERS = sorted(glob.glob(os.path.join(ROOT, "include", "vramtrack", "*.h")))
 SAN_FLAGS = {"asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}.get(SAN, [])
 
 
 def compile(source, *flags, name=None, shared=False, sanitize=False):
     """Builds a program (or with shared=True a library) from a file beside this one or from C/C++ text; returns its path.
 
-    The result is kept in BUILD/integration and built again only if source or flags differ. -lcuda, -lcudart and
+    The result is kept in BUILD/integration and built again only if source, flags or our public headers differ. -lcuda, -lcudart and
     -l:libcudart_static.a find the simulated ones.
     """
     os.makedirs(WORK, exist_ok=True)
@@ -37,7 +38,7 @@ def compile(source, *flags, name=None, shared=False, sanitize=False):
                os.path.join(ROOT, "tests", "sim"), "-D_GNU_SOURCE"] + (SAN_FLAGS if sanitize else [])
     command += ["-std=gnu++17"] if cplus else ["-std=gnu11"]
     command += ["-shared", "-fPIC"] if shared else []
-    key = hashlib.sha1("\0".join([text] + command + list(flags)).encode()).hexdigest()[:12]
+    key = hashlib.sha1("\0".join([text] + command + list(flags) + [open(h).read() for h in HEADERS]).encode()).hexdigest()[:12]
     stem = name or os.path.splitext(os.path.basename(source))[0] if os.path.exists(path) else name or "program"
     out = os.path.join(WORK, "%s-%s%s" % (stem, key, ".so" if shared else ""))
     if not os.path.exists(out):

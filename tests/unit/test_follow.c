@@ -195,7 +195,7 @@ static void refused(void **state)
     (void)state;
     change(offsetof(struct vt_header, major), &major, sizeof major);
     assert_null(vt_follow_refresh(f, false, error, sizeof error));
-    assert_non_null(strstr(error, "written by format version 2, this program reads 1"));
+    assert_non_null(strstr(error, "written by format version 3, this program reads 2"));
     vt_follow_close(f);
     change(0, "nothing", 7);
     assert_null(vt_follow_open(writer.path, 0, false, error, sizeof error));

@@ -209,7 +209,7 @@ static void check_sites(void)
         const struct model_site *m = &site[i];
         const struct vt_site *s = record(VT_SITES, m->index);
         const struct vt_scope *c = record(VT_SCOPES, s->scope);
-        bool settled = s->peak_epoch == c->epoch;
+        bool settled = s->peak_epoch == (uint32_t)c->epoch;
         assert_int_equal(s->live_bytes, m->live);
         assert_int_equal(s->live_count, m->count);
         assert_int_equal(s->requested_bytes, m->requested);

@@ -162,12 +162,12 @@ static void test_errors(void **state)
     fixture_begin(&f);
     check_error(&f, 0, "x.vtr: not a vramtrack recording (bad magic)");
     check_error(&f, 100, "x.vtr: not a whole vramtrack recording (shorter than its header)");
-    fixture_header(&f)->major = 2;
-    check_error(&f, f.bytes, "x.vtr: written by format version 2, this program reads 1");
+    fixture_header(&f)->major = 1;
+    check_error(&f, f.bytes, "x.vtr: written by format version 1, this program reads 2");
     fixture_header(&f)->endian = 0x04030201;
     check_error(&f, f.bytes, "x.vtr: written on a machine with another byte order");
     fixture_header(&f)->endian = VT_ENDIAN;
-    fixture_header(&f)->major = 1;
+    fixture_header(&f)->major = VT_MAJOR;
     fixture_header(&f)->header_bytes = 1u << 30;
     check_error(&f, f.bytes, "x.vtr: damaged (bad header size)");
     f.image[0] = 'X';

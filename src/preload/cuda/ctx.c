@@ -11,7 +11,7 @@
 
 static bool goes_with_context(const struct vt_node *n, const struct vt_slot *s, void *argument)
 {
-    if (n->owner != *(const uint16_t *)argument)
+    if (n->owner != *(const uint16_t *)argument || n->space == VT_SPACE_TENSOR)
         return false;
     switch (s->kind) {
     case VT_KIND_DEVICE:

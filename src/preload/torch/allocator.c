@@ -57,8 +57,10 @@ static __attribute__((noinline)) struct vt_allocator *new_record(int16_t device,
 {
     uint64_t index;
     struct vt_allocator *a = vt_writer_append(&vt_state.writer, VT_ALLOCATORS, &index);
-    if (!a)
+    if (!a) {
+        records[device].at = NULL;
         return NULL;
+    }
     a->name = vt_intern(library);
     a->device = device;
     a->framework = VT_FRAMEWORK_TORCH;
@@ -108,14 +110,6 @@ static inline void compare(struct vt_allocator *a, const struct telling *told, i
 
 /* --- blocks --- */
 
-/* The report is compared with the books. With the lock held. */
-static inline void settle(const struct telling *told, int64_t change, const char *library)
-{
-    struct vt_allocator *r = record_of(told->device, library);
-    if (r)
-        compare(r, told, change);
-}
-
 /* From a place that is not known yet, or where the stack has to be taken. `learn`: a native one that was not recognised. */
 static __attribute__((noinline)) void block_out_from(const struct vt_site_key *key, const struct telling *told,
                                                      bool learn)
@@ -140,29 +134,14 @@ static __attribute__((noinline)) void block_out_from(const struct vt_site_key *k
     if (vt_lock_with_site(key, &t, &site)) {
         vt_recall_learn(&told->at, &t.stack, &places);
         uint64_t before = vt_book(&a, site);
-        settle(told, told->bytes - (int64_t)before, library);
+        struct vt_allocator *r = record_of(told->device, library);
+        if (r)
+            compare(r, told, told->bytes - (int64_t)before);
         if (vt_tls.pending)
             vt_failure_served();
         vt_state_unlock();
     }
     errno = saved;
-}
-
-static inline __attribute__((always_inline)) void block_out(const struct telling *told)
-{
-    struct vt_tensor_stack stack = {.at = told->at};
-    struct vt_site_key key = {VT_LEVEL_TENSOR, VT_KIND_DEVICE, told->device, vt_torch_label()};
-    vt_tls.torch_total = 0; /* what it was told of the device's memory is old now */
-    bool usual = vt_tensor_stack(&stack) && has_record(told->device) &&
-                 vt_tensor_begin(&key, &stack, told->key, (uint64_t)told->bytes);
-    if (__builtin_expect(!usual, 0)) {
-        block_out_from(&key, told, stack.native && !stack.hash);
-        return;
-    }
-    settle(told, told->bytes, "");
-    if (__builtin_expect(vt_tls.pending != 0, 0))
-        vt_failure_served();
-    vt_state_leave();
 }
 
 /* A block that was not seen handed out: the allocator may have had it before we saw anything, or its report was missed.
@@ -178,19 +157,55 @@ static __attribute__((noinline)) void unknown_block(const struct telling *told, 
     compare(a, told, told->has_totals && (first || ours) ? told->bytes : 0);
 }
 
-static inline __attribute__((always_inline)) void block_back(const struct telling *told)
+/* What is usual of a block that is handed out: its slot is filled, and the state lock held. False: nothing was done. */
+static inline bool block_begins(const struct telling *told, struct vt_tensor_change *change)
 {
-    uint64_t bytes;
+    struct vt_tensor_stack stack = {.at = told->at};
+    struct vt_site_key key = {VT_LEVEL_TENSOR, VT_KIND_DEVICE, told->device, vt_torch_label()};
+    vt_tls.torch_total = 0; /* what it was told of the device's memory is old now */
+    bool usual = vt_tensor_stack(&stack) && has_record(told->device) &&
+                 vt_tensor_begin(&key, &stack, told->key, (uint64_t)told->bytes, change);
+    if (__builtin_expect(!usual, 0))
+        block_out_from(&key, told, stack.native && !stack.hash);
+    return usual;
+}
+
+/* The same of one that is taken back: its entry; NULL: all was done. */
+static inline struct vt_node *block_ends(const struct telling *told, struct vt_tensor_change *change)
+{
     const char *library = "";
     if (__builtin_expect(!has_record(told->device), 0))
         library = library_at(told->at.ip, told->device);
     vt_watch_finalizing();
     if (__builtin_expect(!vt_state_enter(), 0) && !vt_state_lock(false))
+        return NULL;
+    if (__builtin_expect(!has_record(told->device), 0))
+        record_of(told->device, library);
+    struct vt_node *node = vt_tensor_find(told->key, change);
+    if (__builtin_expect(node != NULL, 1))
+        return node;
+    unknown_block(told, library);
+    vt_state_leave();
+    return NULL;
+}
+
+/* Both lead to the same lines of code: a program that has pushed them out of the cache waits for each. */
+static inline __attribute__((always_inline)) void block_changes(const struct telling *told)
+{
+    struct vt_tensor_change change;
+    struct vt_node *node = NULL;
+    bool begins = told->bytes > 0;
+    if (begins ? !block_begins(told, &change) : !(node = block_ends(told, &change)))
         return;
-    if (__builtin_expect(vt_tensor_end(told->key, &bytes), 1))
-        settle(told, -(int64_t)bytes, library);
-    else
-        unknown_block(told, library);
+    int64_t bytes = begins ? (int64_t)change.slot->bytes : -(int64_t)change.slot->bytes;
+    vt_tensor_book(&change, begins);
+    if (!begins)
+        vt_live_leave(node, change.slot);
+    struct vt_allocator *r = records[told->device].at;
+    if (__builtin_expect(r != NULL, 1)) /* else there is no room for one */
+        compare(r, told, bytes);
+    if (__builtin_expect(vt_tls.pending != 0, 0) && begins)
+        vt_failure_served();
     vt_state_leave();
 }
 
@@ -214,10 +229,8 @@ static VT_HOT __attribute__((noinline)) void usage(void *block, int64_t bytes, u
     if (__builtin_expect(!records_now(), 0))
         return;
     vt_tensor_expect(told.key);
-    if (bytes > 0)
-        block_out(&told);
-    else if (__builtin_expect(bytes < 0, 1))
-        block_back(&told);
+    if (__builtin_expect(bytes != 0, 1))
+        block_changes(&told);
 }
 
 /* --- requests that are refused --- */
