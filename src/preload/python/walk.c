@@ -291,7 +291,7 @@ static bool has_other_interpreters(const struct vt_py *py)
 
 /* A thread without a state (NULL), or whose state may be gone: Py_Finalize frees the states of other threads and leaves
  * them their pointers. So: first the pointer, then the question. *own: it is the thread's first, with its id. */
-static VT_HOT const void *thread_state(const struct vt_py *py, bool *own)
+INLINE const void *thread_state(const struct vt_py *py, bool *own)
 {
     const void *first = py->this_thread();
     const void *thread = first && has_other_interpreters(py) ? vt_py_running_state(py, first) : first;
@@ -299,19 +299,32 @@ static VT_HOT const void *thread_state(const struct vt_py *py, bool *own)
     return thread && !py->finalizing() ? thread : NULL;
 }
 
+/* pthread_self() is a call, into a line of code that nobody else needs. */
+INLINE uint64_t this_thread_id(void)
+{
+    static __thread uint64_t known;
+    if (__builtin_expect(!known, 0))
+        known = (uint64_t)pthread_self();
+    return known;
+}
+
 /* A thread that never runs Python (PyTorch's backward threads have a state, though) would be checked for ever, by two system
  * calls an allocation: its empty stack counts once another thread's stacks have shown that the layout is right. */
-static VT_HOT bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
+static __attribute__((noinline)) bool check_now(struct vt_py *py, const void *thread, bool own, unsigned depth)
 {
-    bool sound;
-    if (proven_stacks >= CHECKED_STACKS)
-        return !own || vt_py_get64(thread, py->at.thread_id) == (uint64_t)pthread_self() ||
-               (py->at.minor >= 12 && vt_py_get(thread, py->at.thread_interp) != py->main_interp());
-    bool frames = vt_py_check(py, thread, own, depth, &sound);
+    bool sound, frames = vt_py_check(py, thread, own, depth, &sound);
     if (sound && (frames || __atomic_load_n(&layout_proven, __ATOMIC_RELAXED)) && ++proven_stacks == CHECKED_STACKS &&
         frames)
         __atomic_store_n(&layout_proven, true, __ATOMIC_RELAXED);
     return frames;
+}
+
+INLINE bool checked(struct vt_py *py, const void *thread, bool own, unsigned depth)
+{
+    if (__builtin_expect(proven_stacks < CHECKED_STACKS, 0))
+        return check_now(py, thread, own, depth);
+    return !own || vt_py_get64(thread, py->at.thread_id) == this_thread_id() ||
+           (py->at.minor >= 12 && vt_py_get(thread, py->at.thread_interp) != py->main_interp());
 }
 
 void vt_python_take(struct vt_python_stack *stack, unsigned depth)
