@@ -27,14 +27,14 @@
 
 #include <stdint.h>
 
-#define VT_MAGIC "VRAMTRK" /* with its NUL: 8 bytes */
-#define VT_MAJOR 2         /* 2.4 is 1.4 with the fields of a site in the order in which they are needed */
+#define VT_MAGIC "VRAMTRK"              /* with its NUL: 8 bytes */
+#define VT_MAJOR 2                      /* 2.4 is 1.4 with the fields of a site in the order in which they are needed */
 #define VT_MINOR 4
-#define VT_ENDIAN 0x01020304u /* as the writer's machine stores it */
+#define VT_ENDIAN 0x01020304u           /* as the writer's machine stores it */
 #define VT_HEADER_BYTES 8192u
-#define VT_PAGE 4096u /* extents are aligned to it, whatever the machine's page size (rounded up) */
+#define VT_PAGE 4096u                   /* extents are aligned to it, whatever the machine's page size (rounded up) */
 #define VT_MAX_EXTENTS 26
-#define VT_NONE UINT32_MAX /* "no index" where an index field may be empty */
+#define VT_NONE UINT32_MAX              /* "no index" where an index field may be empty */
 
 enum vt_section {
     VT_STRINGS,       /* bytes (record_bytes 1, first a multiple of 4); see struct vt_string */
@@ -96,11 +96,11 @@ enum vt_class {
 
 struct vt_section_entry {
     uint32_t record_bytes;
-    uint32_t first;                  /* records in extent 0, a power of two */
-    uint64_t count;                  /* records written; VT_EVENTS: events ever written (may exceed limit) */
-    uint64_t limit;                  /* most records that may exist at once */
-    uint64_t lost;                   /* records that found no room */
-    uint64_t extent[VT_MAX_EXTENTS]; /* file offsets; 0: not allocated */
+    uint32_t first;                   /* records in extent 0, a power of two */
+    uint64_t count;                   /* records written; VT_EVENTS: events ever written (may exceed limit) */
+    uint64_t limit;                   /* most records that may exist at once */
+    uint64_t lost;                    /* records that found no room */
+    uint64_t extent[VT_MAX_EXTENTS];  /* file offsets; 0: not allocated */
 };
 
 enum vt_end { VT_END_RUNNING, VT_END_EXIT, VT_END_EXEC }; /* RUNNING in the file of a dead process: it was killed */
@@ -117,8 +117,8 @@ struct vt_header {
     uint32_t endian;
     uint32_t header_bytes;
     uint32_t section_count;
-    uint64_t limit_bytes; /* the file never grows beyond this */
-    uint64_t used_bytes;  /* end of the last extent */
+    uint64_t limit_bytes;   /* the file never grows beyond this */
+    uint64_t used_bytes;    /* end of the last extent */
 
     int32_t pid;
     int32_t rank, local_rank, world_size; /* -1: not set */
@@ -127,21 +127,20 @@ struct vt_header {
     uint64_t process_start_ticks;         /* /proc/PID/stat field 22: tells a live process from a reused pid */
     char host[64];
     char program[64];
-    uint32_t exe;     /* string id: path of the executable */
-    uint32_t cmdline; /* string id: arguments, each followed by a NUL */
-    uint32_t
-        environment; /* string id: allocator settings and job ids of the environment, NAME=VALUE each followed by a NUL */
-    uint32_t writer; /* string id: version of the library that wrote this */
+    uint32_t exe;           /* string id: path of the executable */
+    uint32_t cmdline;       /* string id: arguments, each followed by a NUL */
+    uint32_t environment;   /* string id: allocator settings and job ids of the environment, NAME=VALUE each followed by a NUL */
+    uint32_t writer;        /* string id: version of the library that wrote this */
 
-    uint32_t flags;       /* VT_FLAG_* */
-    uint32_t stop_reason; /* string id */
+    uint32_t flags;         /* VT_FLAG_* */
+    uint32_t stop_reason;   /* string id */
     uint64_t missed_events;
-    uint64_t last_ns; /* time of the newest event */
-    uint64_t end_ns;  /* time of the end; 0 while running */
-    uint32_t end;     /* enum vt_end */
+    uint64_t last_ns;       /* time of the newest event */
+    uint64_t end_ns;        /* time of the end; 0 while running */
+    uint32_t end;           /* enum vt_end */
     int32_t exit_code;
-    uint32_t stack_depth;    /* frames kept per stack at most */
-    uint32_t unwinder;       /* string id: what took the native stacks, or why there are none */
+    uint32_t stack_depth;   /* frames kept per stack at most */
+    uint32_t unwinder;      /* string id: what took the native stacks, or why there are none */
     uint32_t driver_version; /* cuDriverGetVersion: 13000 = 13.0; 0: unknown */
     uint32_t driver;         /* string id: path of the object that provides the driver API */
     uint32_t oom_count;      /* out-of-memory failures that were not recovered from */
@@ -152,19 +151,17 @@ struct vt_header {
     uint64_t stretch_ns;     /* when the present stretch began, see enum vt_fate (since 1.3) */
     uint32_t phase;          /* enum vt_phase of the present (since 1.3) */
     uint32_t step_source;    /* enum vt_step_source: what counts as the end of a step (since 1.3) */
-    uint32_t nvml;           /* string id: whose figures VT_USAGES has, or why NVML gave none (since 1.3) */
-    uint32_t
-        host_failure; /* index + 1 of the failure of page-locked memory that the next four were read at; 0: none has been
+    uint32_t nvml;          /* string id: whose figures VT_USAGES has, or why NVML gave none (since 1.3) */
+    uint32_t host_failure;  /* index + 1 of the failure of page-locked memory that the next four were read at; 0: none has been
                                (since 1.3) */
     uint64_t host_available_bytes; /* MemAvailable; 0: not known */
-    uint64_t host_limit_bytes,
-        host_used_bytes;     /* of the control group that leaves least; limit 0: none, or not known */
+    uint64_t host_limit_bytes, host_used_bytes; /* of the control group that leaves least; limit 0: none, or not known */
     uint64_t lockable_bytes; /* RLIMIT_MEMLOCK; VT_UNKNOWN_BYTES: no limit; 0: not known */
     uint32_t request;        /* whoever wants a moment taken writes a number here; 0: nobody does (since 1.4) */
     uint32_t answer;         /* the request that was answered last (since 1.4) */
     uint32_t answer_moment;  /* index + 1 of the moment taken for it; 0: there was no room (since 1.4) */
     uint32_t unused;
-    char request_name[32]; /* the moment's name, written before `request` (since 1.4) */
+    char request_name[32];   /* the moment's name, written before `request` (since 1.4) */
     uint8_t reserved[384];
 
     struct vt_section_entry section[VT_SECTION_COUNT];
@@ -177,35 +174,32 @@ struct vt_string {
 };
 
 struct vt_module {
-    uint64_t start, end; /* address range of its PT_LOAD segments */
-    uint64_t bias;       /* address minus the file's virtual address: what symbols are looked up with */
-    uint32_t path;       /* string id */
+    uint64_t start, end;   /* address range of its PT_LOAD segments */
+    uint64_t bias;         /* address minus the file's virtual address: what symbols are looked up with */
+    uint32_t path;         /* string id */
     uint8_t build_id_bytes;
     uint8_t build_id[20];
-    uint8_t flags; /* VT_MODULE_* */
+    uint8_t flags;         /* VT_MODULE_* */
     uint16_t unused;
-    uint64_t seen_ns; /* first use in a stack */
+    uint64_t seen_ns;      /* first use in a stack */
 };
-#define VT_MODULE_SELF 1u /* this library */
-#define VT_MODULE_MAPPING \
-    2u /* memory with code that the loader knows nothing of: `path` is the kernel's name for it, 0 for
+#define VT_MODULE_SELF 1u    /* this library */
+#define VT_MODULE_MAPPING 2u /* memory with code that the loader knows nothing of: `path` is the kernel's name for it, 0 for
                                 all anonymous memory together; bias 0 unless it is of a file (since 1.3) */
 
 /* A node of the stack tree. Walking `parent` goes from the innermost frame outwards. Ids are index + 1. Native and Python
  * stacks are trees of their own in one section; a site names one of each. */
 struct vt_frame {
-    uint32_t parent; /* 0: outermost */
-    uint32_t module; /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address; VT_PYTHON */
-    uint64_t where;  /* native: return address minus the module's bias (the caller's instruction ends there: look up
+    uint32_t parent;  /* 0: outermost */
+    uint32_t module;  /* index in VT_MODULES; VT_NONE: no module, `where` is an absolute address; VT_PYTHON */
+    uint64_t where;   /* native: return address minus the module's bias (the caller's instruction ends there: look up
                          where - 1). Python: index in VT_CODES << 32 | VT_PYTHON_ENTRY | VT_PYTHON_EMPTY | line */
 };
-#define VT_PYTHON 0xfffffffeu      /* a vt_frame.module: the frame is a Python frame */
-#define VT_PYTHON_LINE 0x1fffffffu /* 0: the line is not known */
-#define VT_PYTHON_ENTRY \
-    0x80000000u /* the outermost frame of one call of the interpreter's evaluation loop: what native code
+#define VT_PYTHON 0xfffffffeu /* a vt_frame.module: the frame is a Python frame */
+#define VT_PYTHON_LINE 0x1fffffffu  /* 0: the line is not known */
+#define VT_PYTHON_ENTRY 0x80000000u /* the outermost frame of one call of the interpreter's evaluation loop: what native code
                                        called; a stack without any doesn't say (since 1.3) */
-#define VT_PYTHON_EMPTY \
-    0x60000000u /* how many calls of the loop stand between this frame and the next inner one without a
+#define VT_PYTHON_EMPTY 0x60000000u /* how many calls of the loop stand between this frame and the next inner one without a
                                        frame of their own (its function is returning): 0 to 3 (since 1.3) */
 #define VT_PYTHON_EMPTY_SHIFT 29
 
@@ -266,16 +260,15 @@ struct vt_site {
     uint64_t alloc_calls, total_bytes;
     uint64_t last_ns;
     uint32_t live_count;
-    uint32_t peak_epoch; /* the lower half of the peak's number */
+    uint32_t peak_epoch; /* the lower half of its scope's epoch at its last change */
     uint32_t total;      /* index */
     uint8_t history_shift, history_count;
     uint8_t level, kind;
 
     /* And one more, which mostly is all that a free does. */
-    uint64_t free_calls;  /* frees by a call that gave memory back */
-    uint64_t lifetime_ns; /* sum over the freed ones */
-    struct vt_fate_sum
-        ended[VT_FATE_COUNT]; /* the freed ones by when they ended; the counts' sum is free_calls (since 1.3) */
+    uint64_t free_calls;                     /* frees by a call that gave memory back */
+    uint64_t lifetime_ns;                    /* sum over the freed ones */
+    struct vt_fate_sum ended[VT_FATE_COUNT]; /* the freed ones by when they ended; the counts' sum is free_calls (since 1.3) */
 
     uint64_t at_peak_bytes, at_peak_count;
     uint64_t retired; /* ended by a context teardown, without a free call */
@@ -309,7 +302,7 @@ struct vt_scope {
     int16_t device;
     uint32_t peak_phase; /* enum vt_phase at the peak (since 1.3) */
     uint64_t live_bytes, peak_bytes;
-    uint64_t epoch; /* number of peaks so far */
+    uint64_t epoch;   /* number of peaks so far */
     uint64_t peak_ns;
 };
 
@@ -320,7 +313,7 @@ struct vt_scope {
 struct vt_timeline {
     uint32_t scope;
     uint32_t shift;
-    uint32_t used; /* buckets in use */
+    uint32_t used;    /* buckets in use */
     uint32_t unused;
     struct {
         uint64_t min, max;
@@ -333,31 +326,29 @@ struct vt_slot {
     uint64_t bytes;     /* what it holds */
     uint64_t requested; /* what was asked for */
     uint64_t time_ns;
-    uint32_t site;   /* index */
-    uint16_t stream; /* index + 1 in VT_STREAMS; 0: not stream-ordered */
+    uint32_t site;      /* index */
+    uint16_t stream;    /* index + 1 in VT_STREAMS; 0: not stream-ordered */
     uint8_t kind;
-    uint8_t flags; /* VT_SLOT_* */
+    uint8_t flags;      /* VT_SLOT_* */
 };
 #define VT_SLOT_RELEASED 1u /* vmm_physical: no handle left, mappings keep it alive */
 #define VT_SLOT_RUNTIME 2u  /* seen in the runtime API only: a driver that the hooks do not reach */
-#define VT_SLOT_DIRECT \
-    4u /* level tensor: the driver's allocation itself, handed on, which it begins and ends with (since 1.2) */
-#define VT_SLOT_CAPTURE \
-    8u /* not stream-ordered, made while a CUDA graph was captured: `stream` is the capture's number, from 1
+#define VT_SLOT_DIRECT 4u   /* level tensor: the driver's allocation itself, handed on, which it begins and ends with (since 1.2) */
+#define VT_SLOT_CAPTURE 8u  /* not stream-ordered, made while a CUDA graph was captured: `stream` is the capture's number, from 1
                                (since 1.3) */
 
 enum vt_event_type {
     VT_EVENT_ALLOC = 1,
     VT_EVENT_FREE,
-    VT_EVENT_RETIRE, /* ended by a context teardown */
+    VT_EVENT_RETIRE,        /* ended by a context teardown */
     VT_EVENT_FAILED_ALLOC,
     VT_EVENT_FAILED_FREE,
-    VT_EVENT_MOMENT,      /* address: index of the moment */
-    VT_EVENT_POOL_TRIM,   /* address: the pool's handle; bytes: what it was told to keep */
-    VT_EVENT_CONTEXT_END, /* a context was destroyed or reset; address: its number in this recording */
-    VT_EVENT_MARK,        /* the program marked a place; address: string id of the name (since 1.3) */
-    VT_EVENT_PHASE,       /* a stretch began; address: enum vt_phase (since 1.3) */
-    VT_EVENT_STEP         /* a step ended; address: its number, from 0 (since 1.3) */
+    VT_EVENT_MOMENT,        /* address: index of the moment */
+    VT_EVENT_POOL_TRIM,     /* address: the pool's handle; bytes: what it was told to keep */
+    VT_EVENT_CONTEXT_END,   /* a context was destroyed or reset; address: its number in this recording */
+    VT_EVENT_MARK,          /* the program marked a place; address: string id of the name (since 1.3) */
+    VT_EVENT_PHASE,         /* a stretch began; address: enum vt_phase (since 1.3) */
+    VT_EVENT_STEP           /* a step ended; address: its number, from 0 (since 1.3) */
 };
 
 struct vt_event {
@@ -377,10 +368,10 @@ enum vt_moment_kind { VT_MOMENT_OOM, VT_MOMENT_NAMED, VT_MOMENT_FINALIZE, VT_MOM
 
 /* A consistent copy of totals and sites with something live (and slots, if they were few enough to copy). */
 struct vt_moment {
-    char name[32]; /* "oom-1", "end"; empty: withdrawn (the failure was recovered from) */
+    char name[32];           /* "oom-1", "end"; empty: withdrawn (the failure was recovered from) */
     uint64_t time_ns;
-    uint32_t kind;    /* enum vt_moment_kind */
-    uint32_t failure; /* index in VT_FAILURES; VT_NONE */
+    uint32_t kind;           /* enum vt_moment_kind */
+    uint32_t failure;        /* index in VT_FAILURES; VT_NONE */
     uint64_t first_total, totals;
     uint64_t first_site, sites;
     uint64_t first_slot, slots; /* slots == 0 although something is live: they were not copied */
@@ -403,12 +394,12 @@ struct vt_moment_site {
 };
 
 enum vt_failure_kind {
-    VT_FAILURE_PENDING, /* an out-of-memory that nothing has resolved yet: read it as oom */
+    VT_FAILURE_PENDING,       /* an out-of-memory that nothing has resolved yet: read it as oom */
     VT_FAILURE_OOM,
-    VT_FAILURE_RETRY, /* the next attempt succeeded, or the caller was probing */
+    VT_FAILURE_RETRY,         /* the next attempt succeeded, or the caller was probing */
     VT_FAILURE_FRAMEWORK_OOM,
-    VT_FAILURE_FAILED_ALLOC, /* an allocation refused for another reason than memory */
-    VT_FAILURE_FAILED_FREE,  /* e.g. after a device reset */
+    VT_FAILURE_FAILED_ALLOC,  /* an allocation refused for another reason than memory */
+    VT_FAILURE_FAILED_FREE,   /* e.g. after a device reset */
     VT_FAILURE_DOUBLE_FREE,
     VT_FAILURE_INTERIOR_POINTER,
     VT_FAILURE_UNKNOWN_POINTER,
@@ -419,32 +410,32 @@ enum vt_failure_kind {
 /* Failures with the same (kind, api, code, stacks, requested) are one record with a count. */
 struct vt_failure {
     uint32_t kind;
-    uint32_t api; /* string id */
-    int32_t code; /* CUresult or cudaError_t: the same numbers for these */
+    uint32_t api;              /* string id */
+    int32_t code;              /* CUresult or cudaError_t: the same numbers for these */
     int16_t device;
-    uint8_t memory_kind;    /* enum vt_kind that was asked for or freed; NONE: unknown */
-    uint8_t driver_visible; /* a CUDA call failed (a framework may refuse without one) */
-    uint64_t count;         /* 0: withdrawn, to be passed over */
+    uint8_t memory_kind;       /* enum vt_kind that was asked for or freed; NONE: unknown */
+    uint8_t driver_visible;    /* a CUDA call failed (a framework may refuse without one) */
+    uint64_t count;            /* 0: withdrawn, to be passed over */
     uint64_t requested_bytes;
     uint64_t free_bytes, total_bytes;         /* cuMemGetInfo at the failure; total 0: not known */
     uint64_t allocated_bytes, reserved_bytes; /* live tensor bytes, live driver bytes of the device at the failure */
     uint64_t pointer;
-    uint64_t pointer_offset; /* interior_pointer: distance from the start of the allocation */
+    uint64_t pointer_offset;   /* interior_pointer: distance from the start of the allocation */
     uint32_t stack, python_stack;
     uint32_t allocated_at, freed_at; /* frame ids; 0: not known */
     uint64_t first_ns, last_ns;
-    uint32_t moment; /* index of the snapshot taken; VT_NONE */
+    uint32_t moment;           /* index of the snapshot taken; VT_NONE */
     uint32_t thread;
     uint32_t allocated_python, freed_python; /* the Python stacks to allocated_at and freed_at (since 1.1) */
 };
 
 struct vt_device {
-    int32_t ordinal; /* -1: slot not filled */
-    uint32_t flags;  /* VT_DEVICE_* (since 1.3) */
+    int32_t ordinal;       /* -1: slot not filled */
+    uint32_t flags;        /* VT_DEVICE_* (since 1.3) */
     char name[96];
-    uint8_t uuid[16]; /* of the MIG instance, where the device is one */
+    uint8_t uuid[16];      /* of the MIG instance, where the device is one */
     uint64_t total_bytes;
-    uint64_t free_bytes; /* cuMemGetInfo at free_ns: inside the call that used the device first. If that allocated, its
+    uint64_t free_bytes;   /* cuMemGetInfo at free_ns: inside the call that used the device first. If that allocated, its
                               memory is in use already, and what is recorded next */
     uint64_t free_ns;
     uint64_t context_bytes; /* what the creation of the device's first context took; 0: not measured */
@@ -459,9 +450,9 @@ struct vt_pool {
     uint64_t live_bytes, peak_bytes;
     uint64_t trims;
     uint64_t last_trim_ns;
-    uint64_t after_trim_peak; /* highest live_bytes since the last trim: the most that it may still hold */
+    uint64_t after_trim_peak;   /* highest live_bytes since the last trim: the most that it may still hold */
 };
-#define VT_POOL_DEFAULT 1u /* the device's default pool, or what cuMemAllocAsync used without a pool named */
+#define VT_POOL_DEFAULT 1u   /* the device's default pool, or what cuMemAllocAsync used without a pool named */
 #define VT_POOL_DESTROYED 2u
 #define VT_POOL_IMPORTED 4u
 
@@ -506,24 +497,22 @@ struct vt_allocator {
     uint8_t flags;                            /* VT_ALLOCATOR_* */
     uint64_t allocated_bytes, reserved_bytes; /* as it said last; 0 where it doesn't say */
     uint64_t reserved_peak_bytes;             /* the highest it said */
-    uint64_t sum_bytes;     /* what its allocations and frees add up to since it was first seen; JAX: when it
+    uint64_t sum_bytes;                       /* what its allocations and frees add up to since it was first seen; JAX: when it
                                                  was last asked */
-    uint64_t base_bytes;    /* what it said it had before the first one seen; JAX: what it had beyond the
+    uint64_t base_bytes;                      /* what it said it had before the first one seen; JAX: what it had beyond the
                                                  arrays when it was last asked (temporaries, constants, rounding) */
-    uint64_t reports;       /* how often it spoke (JAX, TensorFlow: was asked) */
-    uint64_t mismatches;    /* how often allocated_bytes differed from base_bytes + sum_bytes */
-    uint64_t worst_bytes;   /* by how much at most */
-    uint64_t unknown_frees; /* frees of what was not seen allocated */
+    uint64_t reports;                         /* how often it spoke (JAX, TensorFlow: was asked) */
+    uint64_t mismatches;                      /* how often allocated_bytes differed from base_bytes + sum_bytes */
+    uint64_t worst_bytes;                     /* by how much at most */
+    uint64_t unknown_frees;                   /* frees of what was not seen allocated */
     uint64_t unknown_bytes;
     uint64_t ooms; /* requests that it refused */
-    uint64_t limit_bytes,
-        largest_free_bytes; /* as it said last: the most it may reserve, and its largest free block; 0 where
+    uint64_t limit_bytes, largest_free_bytes; /* as it said last: the most it may reserve, and its largest free block; 0 where
                                                  it doesn't say (since 1.3) */
 };
 #define VT_ALLOCATOR_ASYNC 1u    /* hands its requests to the driver's stream-ordered pools */
 #define VT_ALLOCATOR_UNCACHED 2u /* hands each request to the driver */
-#define VT_ALLOCATOR_UNSEEN \
-    4u /* what it hands out is not seen: `name` says whose it is and why, device is -1 (since 1.3) */
+#define VT_ALLOCATOR_UNSEEN 4u   /* what it hands out is not seen: `name` says whose it is and why, device is -1 (since 1.3) */
 
 /* The end of a training step. Step number n (from 0) is kept if n is a multiple of 1 << header.step_shift. */
 struct vt_step {
@@ -536,10 +525,10 @@ struct vt_step {
 enum vt_usage_cause {
     VT_USAGE_BEFORE_CONTEXT, /* right before the device's first context was made */
     VT_USAGE_AFTER_CONTEXT,  /* right after that */
-    VT_USAGE_OOM,      /* an out-of-memory was one: `moment` is what was live when it happened, a little earlier */
-    VT_USAGE_FINALIZE, /* the interpreter shuts down */
-    VT_USAGE_END,      /* the process ends; CUDA is still there */
-    VT_USAGE_PROGRAM,  /* the program asked CUDA itself: only free and total are known; the newest one per device */
+    VT_USAGE_OOM,            /* an out-of-memory was one: `moment` is what was live when it happened, a little earlier */
+    VT_USAGE_FINALIZE,       /* the interpreter shuts down */
+    VT_USAGE_END,            /* the process ends; CUDA is still there */
+    VT_USAGE_PROGRAM,        /* the program asked CUDA itself: only free and total are known; the newest one per device */
     VT_USAGE_CAUSE_COUNT
 };
 
@@ -550,31 +539,31 @@ enum vt_usage_cause {
  * vt_device.total_bytes, which is what CUDA offers, by what the driver reserved. PROGRAM ones are CUDA's.
  */
 struct vt_usage {
-    uint64_t time_ns; /* 0 for those before the recording began */
+    uint64_t time_ns;     /* 0 for those before the recording began */
     int32_t device;
-    uint32_t moment; /* index of the moment it was read for; VT_NONE */
-    uint8_t cause;   /* enum vt_usage_cause */
-    uint8_t flags;   /* VT_USAGE_* */
+    uint32_t moment;      /* index of the moment it was read for; VT_NONE */
+    uint8_t cause;        /* enum vt_usage_cause */
+    uint8_t flags;        /* VT_USAGE_* */
     uint16_t unused;
-    uint32_t processes; /* the device's processes, largest first: a range in VT_PROCESSES */
+    uint32_t processes;   /* the device's processes, largest first: a range in VT_PROCESSES */
     uint64_t first_process;
     uint64_t more_processes, more_bytes; /* that found no room in the range */
     uint64_t total_bytes;
     uint64_t reserved_bytes; /* by the driver, for itself */
     uint64_t free_bytes;
-    uint64_t used_bytes; /* without what is reserved, where that is known */
-    uint64_t own_bytes;  /* of this process, as NVML lists it; 0: it is not in the list */
-    uint64_t live_bytes; /* live device memory of this process on the device at that instant, level driver */
-    uint64_t pool_bytes; /* that its stream-ordered pools may have kept at most beyond what was live in them */
+    uint64_t used_bytes;  /* without what is reserved, where that is known */
+    uint64_t own_bytes;   /* of this process, as NVML lists it; 0: it is not in the list */
+    uint64_t live_bytes;  /* live device memory of this process on the device at that instant, level driver */
+    uint64_t pool_bytes;  /* that its stream-ordered pools may have kept at most beyond what was live in them */
 };
 #define VT_USAGE_LISTED 1u  /* there is a list of processes (it may be empty) */
 #define VT_USAGE_FOREIGN 2u /* its pids are of another namespace: this process is not found in it under its own */
 
 struct vt_process_bytes {
-    uint32_t pid;   /* as NVML says it: the host's, in a container */
-    uint32_t name;  /* string id; any bytes; 0: not known */
-    uint64_t bytes; /* VT_UNKNOWN_BYTES: not known */
-    uint32_t flags; /* VT_PROCESS_* */
+    uint32_t pid;    /* as NVML says it: the host's, in a container */
+    uint32_t name;   /* string id; any bytes; 0: not known */
+    uint64_t bytes;  /* VT_UNKNOWN_BYTES: not known */
+    uint32_t flags;  /* VT_PROCESS_* */
     uint32_t unused;
 };
 #define VT_PROCESS_SELF 1u /* the recorded process */
@@ -584,8 +573,8 @@ struct vt_process_bytes {
  * no allocation is seen of that. Sizes are those of the executable with the largest temporaries, as its compiler says.
  */
 struct vt_program {
-    uint32_t name;                /* string id */
-    uint32_t framework;           /* enum vt_framework */
+    uint32_t name;      /* string id */
+    uint32_t framework; /* enum vt_framework */
     uint64_t executables, loaded; /* how many were run, and how many of them are still there */
     uint64_t runs;
     uint64_t temporary_bytes;

@@ -90,8 +90,8 @@ static inline bool vt_tensor_begin(const struct vt_site_key *key, struct vt_tens
     return true;
 }
 
-/* The tensor of kind device at an address. True: vt_tensor_book is next, and then vt_live_leave of the entry; NULL: there is
- * none. With the lock held. */
+/* The entry of the tensor of kind device at an address: vt_tensor_book is next, and then vt_live_leave. NULL: there is none. With the
+ * lock held. */
 static inline struct vt_node *vt_tensor_find(uint64_t address, struct vt_tensor_change *change)
 {
     struct vt_node *node = vt_live_place(VT_SPACE_TENSOR, address);

@@ -21,9 +21,9 @@
 #include "preload/tensorflow/table.h"
 
 #define DEVICES 64
-#define OWNER(b)                    \
-    (uint16_t)(VT_OWNER_FRAMEWORK | \
-               (b)->number) /* of live blocks: no context has it, nor JAX's clients (jax/plugin.h) */
+
+/* Of live blocks: no context has it, nor JAX's clients (jax/plugin.h). */
+#define OWNER(b) (uint16_t)(VT_OWNER_FRAMEWORK | (b)->number)
 
 /* Index of the device's record, in the recording of the process of that generation + 1. With the state lock held. */
 static struct {
